@@ -12,6 +12,7 @@ import ssl
 import sys
 import threading
 import time
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
@@ -150,6 +151,27 @@ class SystemScheduler:
     def ready(self) -> int:
         """Return the number of callbacks that the loop will run before it waits."""
         return ready_calls(self._loop)
+
+    async def compute(self, module: str, request: bytes) -> bytes:
+        """Return the answer of a module to a request, computed in a process of its own."""
+        environment = {
+            **os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1",
+        }  # fmt: skip
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", module, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment
+        )
+        try:
+            if sys.platform == "linux":
+                with COURTESY:
+                    os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+            answer, _ = await process.communicate(request)
+        finally:
+            # Cancelled, or the loop ends.
+            if process.returncode is None:
+                process.kill()
+        if process.returncode:
+            raise OSError(f"{module} ended with {process.returncode}")
+        return answer
 
     def lower_priority(self) -> None:
         """Lower the priority of the calling thread; only Linux has this for a single thread."""

@@ -1,4 +1,4 @@
-"""Index builder: builds indexes while the node serves, and folds FULLTEXT indexes.
+"""Index builder: builds indexes while the node serves, and folds those made of segments.
 
 It builds one index at a time, in bounded commits, and begins the next once the last is durable. So
 a build never has more in flight than one slice, and writers and readers get their turns in between.
@@ -17,7 +17,8 @@ from pykka import ActorRef
 
 from actors.commits.committer import NODE, Committer
 from actors.runtime import REST_SECONDS, LoopActor, Runtime, handles, tell
-from actors.text_folds import TextFolds
+from actors.segment_folds import SegmentFolds
+from actors.vector_training import VectorTraining
 from protocol import limits
 from protocol.errors import (
     Busy,
@@ -44,8 +45,8 @@ class ContinueBuild:
 
 
 @dataclass(frozen=True, slots=True)
-class FoldTexts:
-    """Message of the builder to itself: records of FULLTEXT indexes may be fresh."""
+class FoldRecords:
+    """Message of the builder to itself: records of FULLTEXT or VECTOR indexes may be fresh."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,9 @@ class IndexBuilderHandle:
             tell(self.builder, SearchIndexes())
 
     def fold(self) -> None:
-        """Notify the builder of a FULLTEXT index that was declared or changed."""
+        """Notify the builder of a FULLTEXT or VECTOR index that was declared or changed."""
         if self.builder is not None:
-            tell(self.builder, FoldTexts())
+            tell(self.builder, FoldRecords())
 
 
 class IndexesActor(LoopActor):
@@ -85,7 +86,8 @@ class IndexesActor(LoopActor):
         self._unreadable: set[bytes] = set()
         """Keys of the declarations whose build has met an unreadable part of the state."""
         self._waiting: asyncio.Future[None] | asyncio.TimerHandle | None = None
-        self._texts = TextFolds(committer, runtime.clock.monotonic_us)
+        self._training = VectorTraining(runtime, committer)
+        self._folds = SegmentFolds(committer, runtime.clock.monotonic_us)
         self._next_fold: asyncio.TimerHandle | None = None
         """Timer of the next slice of folds."""
         self._folds_on = False
@@ -102,10 +104,11 @@ class IndexesActor(LoopActor):
             self._waiting.cancel()
         if self._next_fold is not None:
             self._next_fold.cancel()
-        self._texts.close()
+        self._folds.close()
+        self._training.close()
 
-    @handles(FoldTexts)
-    def fold(self, _message: FoldTexts) -> None:
+    @handles(FoldRecords)
+    def fold(self, _message: FoldRecords) -> None:
         """Fold a slice of fresh records."""
         self._folds_on = False
         if self._next_fold is not None:
@@ -115,21 +118,22 @@ class IndexesActor(LoopActor):
         if delay == 0:
             self._fold_soon()
         elif delay is not None:
+            self._training.look(self._folds.indexes)
             self._next_fold = self.after(delay, self._fold_soon)
 
     def _fold_slice(self) -> float | None:
         try:
-            return self._texts.slice()
+            return self._folds.slice()
         except EngineUnreadable as error:
             # A part of the state can't be read: queries read these records themselves.
             self.runtime.report_error(type(self).__name__, error)
             return REST_SECONDS
 
-    def _find_texts(self) -> None:
-        """Look for FULLTEXT indexes that came with the log. Without one, nothing is scheduled."""
+    def _find_segmented(self) -> None:
+        """Look for indexes of segments that came with the log; without one, schedule nothing."""
         if self._next_fold is None and not self._folds_on:
             self._fold_slice()
-            if self._texts.any:
+            if self._folds.any:
                 self._fold_soon()
 
     def _fold_soon(self) -> None:
@@ -138,7 +142,7 @@ class IndexesActor(LoopActor):
             self._next_fold = None
         if not self._folds_on:
             self._folds_on = True
-            tell(self.actor_ref, FoldTexts())
+            tell(self.actor_ref, FoldRecords())
 
     @handles(SearchIndexes)
     def search(self, _message: SearchIndexes) -> None:
@@ -157,7 +161,7 @@ class IndexesActor(LoopActor):
             self._slice()
 
     def _slice(self) -> None:
-        self._find_texts()
+        self._find_segmented()
         if self._committer.not_writable() is not None:
             self._restart_search()
             self._later()  # another node leads, say: its builds arrive with its log

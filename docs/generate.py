@@ -183,8 +183,8 @@ def functions_page() -> str:
         "function that refuses names an error of [errors.md](errors.md).",
         "",
         "`search::` functions take an [analyzer](search.md) that the database defines, or make a",
-        "query. `vector::` functions are here, vector indexes are not. `fn::name` is a function",
-        "that the database [defines](statements.md#functions).",
+        "query. VECTOR indexes make `vector::` functions [fast](vectors.md). `fn::name` is a",
+        "function that the database [defines](statements.md#functions).",
     ]
     group = None
     for name in sorted(TABLE, key=lambda name: ("::" in name, name)):

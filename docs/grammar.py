@@ -268,6 +268,8 @@ def _operators() -> list[tuple[str, str]]:
         one = " | ".join(mark if mark[0].isupper() else f'"{mark}"' for mark in marks)
         one = f"({one})" if len(marks) > 1 else one
         rest = f"[{one} {operand}]" if level in _UNCHAINED else f"{{{one} {operand}}}"
+        if level == operators.COMPARISON:
+            rest = f"{rest[:-1]} | nearest]"
         found.append((name, f"{operand} {rest}"))
     return found
 

@@ -28,7 +28,7 @@ from language.closures import Closure
 from language.env import Env
 from language.error_places import placed
 from language.functions import TABLE
-from language.names import NODE, SCORE, defined_name, parent_fields, weight
+from language.names import DISTANCE, NODE, ONCE, SCORE, defined_name, parent_fields, weight
 from language.planning import charge
 from language.rows import Bare, Row, Shape, item_value
 from language.search.fields import ON_MATCHES, TextOf, Unlinked, field_of, matched_paths
@@ -316,6 +316,8 @@ def _range(node: tree.Range, shape: Shape | None) -> Compiled:
 def _call(node: tree.Call, shape: Shape | None) -> Compiled:
     if node.name in ON_MATCHES:
         return _of_matches(node, shape)
+    if node.name == DISTANCE:
+        return _distance(node, shape)
     arguments = [_compiled(argument, shape) for argument in node.arguments]
     defined = defined_name(node.name)
     if defined is not None:
@@ -505,6 +507,19 @@ def _of_matches(node: tree.Call, shape: Shape | None) -> Compiled:
     return _placed(compute, node.at)
 
 
+def _nearest(node: tree.Nearest, shape: Shape | None) -> Compiled:
+    raise placed(BadRequest(ONCE), node.at)
+
+
+def _distance(node: tree.Call, shape: Shape | None) -> Compiled:
+    """Compile `vector::distance()`, the distance of a row that NEAREST has found."""
+    if shape is None:
+        refusal = BadRequest(f"{node.name} is about the rows that NEAREST has found")
+        raise placed(refusal, node.at)
+    get = _compiled(tree.Name("id"), shape)
+    return _placed(lambda row, env: env.distance(get(row, env)), node.at)
+
+
 def _logic(node: tree.Binary, shape: Shape | None) -> Compiled:
     left, right = _condition(node.left, shape), _condition(node.right, shape)
     if node.operator == "AND":
@@ -542,6 +557,7 @@ _COMPILERS: Final[dict[type, Any]] = {
     tree.Collected: _collected,
     tree.Unary: _unary,
     tree.Binary: _binary,
+    tree.Nearest: _nearest,
     tree.Range: _range,
     tree.Call: _call,
     tree.Closure: _closure,

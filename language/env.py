@@ -66,6 +66,10 @@ class Env(Protocol):
     def text_queries(self, path: Path) -> list[tuple[Analyzer, Query]]:
         """Return the queries of the `@@` of WHERE that are over a field."""
 
+    def distance(self, record: Any) -> float:
+        """Return the distance of a row by the NEAREST of its WHERE. :raises BadRequest: it has not
+        been found by that"""
+
     def tick(self, cost: int = PACE) -> None:
         """Charge for CPU work.
 

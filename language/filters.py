@@ -160,6 +160,10 @@ class _Alone:
         """Unreachable: a filter with a highlight is rejected when it is compiled."""
         raise AssertionError("a filter asked for a highlight")
 
+    def distance(self, record: Any) -> NoReturn:
+        """Unreachable: a filter with a distance is rejected when it is compiled."""
+        raise AssertionError("a filter asked for a distance")
+
     def tick(self, cost: int = PACE) -> None:
         """Charge for work and yield. :raises TooLarge: the filter takes too many steps on one
         record"""

@@ -19,7 +19,7 @@ from language import numbers, operators, tree
 from language.compile import MISSING, compile_expression, constant, is_condition
 from language.env import Env
 from language.functions import TABLE
-from language.names import defined_name, parent_fields
+from language.names import DISTANCE, defined_name, parent_fields
 from language.rows import Shape, item_value
 from language.search.fields import ON_MATCHES
 from protocol.values import FEW, LONG, NONE, RecordId, is_large
@@ -157,7 +157,7 @@ class Code:
         return f"item({self.expression(node.of)}, {self.expression(node.index)}, env)"
 
     def _call(self, node: tree.Call) -> str:
-        if node.name in ON_MATCHES:
+        if node.name in ON_MATCHES or node.name == DISTANCE:
             return self._closure(node)
         if defined_name(node.name) is not None or any(TABLE[node.name].closures):
             return self._closure(node)  # variables change within it

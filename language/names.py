@@ -100,7 +100,7 @@ def _collect(node: Any, names: set[str]) -> bool:
         return node.name != "this"
     if isinstance(node, tree.Assignment) and node.operator != "=":
         names.add(str(node.path[0]))  # `+=` and `-=` read the field
-    if isinstance(node, tree.Call) and node.name == SCORE:
+    if isinstance(node, tree.Call) and node.name in (SCORE, DISTANCE):
         names.add("id")
         return True
     if isinstance(node, tree.Subquery):
@@ -135,6 +135,13 @@ def mentions(node: Any, names: frozenset[str]) -> bool:
 
 SCORE: Final = "search::score"
 """Function that reads the id of its row."""
+DISTANCE: Final = "vector::distance"
+"""Function that reads the id of its row, too."""
+ONCE: Final = (
+    "NEAREST ranks the rows of one table: it stands once in the WHERE of a SELECT, UPDATE or"
+    " DELETE, by itself or joined by AND"
+)
+"""Refusal of NEAREST anywhere else."""
 DEFINED: Final = "fn::"
 """Prefix of calls to user-defined functions."""
 

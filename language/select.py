@@ -25,6 +25,7 @@ from language.env import Env
 from language.generate import Memo
 from language.grouping import AGGREGATES, Grouping, check_ungrouped, counts_all
 from language.names import SCORE, mentions, parent_fields, rebuilt, shape_of
+from language.nearest import ByDistance, by_distance, split_nearest
 from language.operators import hashable
 from language.ordering import Sorter
 from language.pieces import slices
@@ -74,6 +75,8 @@ class SelectPlan:
     def __init__(self, select: tree.Select) -> None:
         if select.group is None and counts_all(select):
             select = replace(select, group=())
+        self.nearest, select = split_nearest(select)
+        """NEAREST of WHERE, which the source of the rows answers."""
         self._select = select
         self._aliases = {c.alias: c.expression for c in select.columns if c.alias is not None}
         self._grouping = None
@@ -268,6 +271,7 @@ class SelectPlan:
             and all(clause is None for clause in (select.where, select.split, select.having))
             and select.limit is None
             and select.start is None
+            and self.nearest is None
         )
 
     def count_result(self, count: int) -> list[Any]:
@@ -348,6 +352,26 @@ class SelectPlan:
     def ranks(self) -> bool:
         """True if rows are wanted in the order of their scores alone."""
         return self._orders == (tree.Call(SCORE, ()),) and self._descending == (True,)
+
+    @cached_property
+    def by_distance(self) -> ByDistance | None:
+        """The distance of a vector that ORDER BY is about."""
+        if self._grouping is not None or self._select.split is not None:
+            return None
+        return by_distance(self._orders, self._descending)
+
+    def passing(self, batch: Batch, env: Env) -> list[int]:
+        """Return the numbers of the rows of a batch that satisfy WHERE, apart from NEAREST."""
+        rows = self._source.rows(batch)
+        if self._where is None:
+            return list(range(len(rows)))
+        found: list[int] = self._where(rows, env, {}, batch)
+        return found
+
+    @property
+    def conditional(self) -> bool:
+        """True if WHERE has a condition apart from NEAREST."""
+        return self._where is not None
 
     def run(
         self,
@@ -480,6 +504,7 @@ class SelectPlan:
             and select.split is None
             and select.limit is None
             and select.start is None
+            and self.nearest is None
         )
 
     def run_one(self, record: RecordId, raw: bytes, env: Env) -> list[Any]:

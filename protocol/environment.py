@@ -277,6 +277,13 @@ class Scheduler(Protocol):
         """Return the number of callbacks ready to run on the loop, besides the current one. A loop
         that cannot tell reports many."""
 
+    async def compute(self, module: str, request: bytes) -> bytes:
+        """Return the answer of a module to a request, computed in a process of its own, at low
+        priority. See `storage/search/training.py`.
+
+        :raises OSError: the process failed
+        """
+
     def lower_priority(self) -> None:
         """Lower the priority of the calling thread from here on, if the system has priorities per
         thread."""

@@ -29,6 +29,7 @@ from storage.catalog.tables import Field, Table
 from storage.catalog.users import User
 from storage.indexes.entries import Index
 from storage.indexes.text_options import TextOptions
+from storage.indexes.vector_options import VectorOptions
 from storage.topics.groups import Group
 from storage.topics.topics import Topic
 
@@ -103,7 +104,12 @@ def index(of: Table, declared: Index) -> tree.DefineIndex:
         SKIP,
         declared.comment,
         text=None if declared.text is None else _full_text(declared, declared.text),
+        vector=None if declared.vector is None else _vector(declared.vector),
     )
+
+
+def _vector(options: VectorOptions) -> tree.VectorIndex:
+    return tree.VectorIndex(options.dimension, options.distance, options.type, options.recall)
 
 
 def _full_text(of: Index, text: TextOptions) -> tree.FullText:

@@ -51,6 +51,7 @@ class Runtime:
         self.threads = scheduler.threads
         self.lower_priority = scheduler.lower_priority
         self.ready = scheduler.ready
+        self.compute = scheduler.compute
         self.clock = clock
         self._on_failure = on_failure
         self._on_error = on_error

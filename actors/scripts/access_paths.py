@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from actors.scripts.column_scan import ColumnScan
 from actors.scripts.execution import Execution
+from actors.scripts.nearest import NearestAccess, in_order
 from actors.scripts.text_search import TextAccess, index_of, text_access
 from language import tree
 from language.planner import (
@@ -65,7 +66,9 @@ _LARGE_LIMIT: Final = "with so large a LIMIT a scan is faster"
 _INEXACT: Final = "it holds only a prefix of long values, so their order is unknown"
 _ENOUGH: Final = "another index already leads to few records"
 
-Access = Literal["record", "range", "index", "indexes", "union", "fulltext", "scan", "columns"]
+Access = Literal[
+    "record", "range", "index", "indexes", "union", "fulltext", "nearest", "scan", "columns"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,8 @@ class AccessPath:
     """Records that the indexes lead to, where that is known beforehand."""
     texts: tuple[TextAccess, ...] = ()
     """FULLTEXT indexes that lead to the records."""
+    nearest: NearestAccess | None = None
+    """VECTOR index that leads to the records."""
     why: dict[str, str] = field(default_factory=dict)
     """Reasons why candidate indexes are not used, by their names."""
     columns: ColumnScan | None = None
@@ -149,7 +154,7 @@ def access_path(
     """
     question = plan.question
     # Fast path: no condition and no order that an index could serve.
-    if question.plain:
+    if question.plain and plan.by_distance is None:
         return _scan(run, table, source, source)
     choice = _Choice(run, plan, table, source, alone)
     try:
@@ -272,6 +277,9 @@ class _Choice:
             found = self._by_index()
             if found is not None:
                 return found
+            found = self._by_distance(bounds)
+            if found is not None:
+                return found
         return self.scan(bounds, used)
 
     def scan(self, span: keys.Range, used: tuple[Term, ...]) -> AccessPath:
@@ -279,6 +287,16 @@ class _Choice:
         found = _scan(self._run, self._table, span, self._source, self._down)
         found.ordered, found.used = self._by_id, used
         return found
+
+    def _by_distance(self, bounds: keys.Range) -> AccessPath | None:
+        """Return the way in the order of ORDER BY a distance; None: rows are sorted."""
+        if not self._alone or bounds != keys.within(self._table.prefix):
+            return None
+        found = in_order(self._run, self._plan, self._table)
+        if found is None:
+            return None
+        index, way, batches = found
+        return AccessPath(self._table, "nearest", batches, True, indexes=(index.name,), nearest=way)
 
     # --- by id ------------------------------------------------------------------------------------
 

@@ -88,6 +88,10 @@ class Confined:
         """:raises BadRequest: always. No row has been found by `@@`"""
         raise BadRequest(f"a highlight has no SELECT with `@@` {self._where}")
 
+    def distance(self, record: Any) -> NoReturn:
+        """:raises BadRequest: always. No row has been found by NEAREST"""
+        raise BadRequest(f"vector::distance has no SELECT with NEAREST {self._where}")
+
     def tick(self, cost: int = PACE) -> None:
         """Yield to the loop when the slice is used up."""
         self._run.tick(cost)

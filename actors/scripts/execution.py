@@ -15,7 +15,7 @@ from uuid import UUID
 from actors.execution.fiber import Fiber
 from actors.redaction import redacted
 from actors.rights import Names
-from actors.scripts import analyzing, calling, text_search
+from actors.scripts import analyzing, calling, nearest, text_search
 from actors.scripts.announcing import announce
 from actors.scripts.denied_access import turned_away
 from actors.scripts.handlers import Audited
@@ -159,6 +159,8 @@ class Execution:
     beginning."""
     file: HeldFile | None = None
     """File handed over beside its answer."""
+    distances: dict[tuple[str, bytes], float] | None = None
+    """Distances of the rows that NEAREST of the innermost SELECT has found, by table and id."""
     texts: text_search.TextScope | None = None
     """Tables that the innermost SELECT with `@@` reads."""
     calls = 0
@@ -436,6 +438,10 @@ class Execution:
             most = limits.ROWS_READ
             raise TooLarge(f"a statement reads at most {most} rows", limit=most)
 
+    def hold(self, size: int) -> None:
+        """Count bytes that the statement holds until it ends."""
+        self.memory.held += size
+
     def count_changed(self, records: int) -> None:
         """Count records that the statement has created, changed or deleted, for the answer's
         `changed`. A record that stays as it was counts."""
@@ -597,6 +603,10 @@ class Execution:
     def text_queries(self, path: Path) -> list[tuple[analysis.Analyzer, Query]]:
         """Return the queries of the `@@` of WHERE that are over a field."""
         return text_search.queries(self, self.texts, path)
+
+    def distance(self, record: Any) -> float:
+        """Return the distance of a row that NEAREST has found."""
+        return nearest.distance(self, record)
 
     def raw(self, record: RecordId, verbs: Verbs = READ) -> bytes | None:
         """Return the packed fields of a record of the current database.

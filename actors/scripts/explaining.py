@@ -11,7 +11,7 @@ from actors.scripts import columns
 from actors.scripts.access_paths import AccessPath
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import RequiresOnRecords, handles
-from actors.scripts.reading import answered, counted, source_of, text_scope
+from actors.scripts.reading import answered, counted, distances, source_of, text_scope
 from actors.scripts.writing import plan_targets
 from language import tree
 from language.planner import asked, obstacle
@@ -35,7 +35,7 @@ def explain(run: Execution, statement: tree.Explain) -> Value:
     else:
         plan = run.plan.made(explained, plan_targets)
         sources = (explained.target,)
-    with text_scope(run, plan):
+    with text_scope(run, plan), distances(run):
         return _explained(run, statement, plan, sources)
 
 
@@ -120,6 +120,8 @@ def _describe_access(
         told |= one.texts[0].described()
     elif one.texts:
         told["texts"] = [{"index": one.index.name, **one.described()} for one in one.texts]
+    if one.nearest is not None:
+        told |= one.nearest.described()
     if one.reverse:
         told["backwards"] = True
     if one.entries is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from actors.scripts import analyzing
+from actors.scripts import analyzing, vector_indexes
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Requires, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
@@ -22,6 +22,7 @@ from storage.indexes import index_rows
 from storage.indexes.check import IndexCheck
 from storage.indexes.entries import BUILDING, FAILED, REBUILDING, Index
 from storage.indexes.text_options import TextOptions
+from storage.indexes.vector_options import VectorOptions
 from storage.records import index_builds, index_checks, records
 from storage.search import segments
 
@@ -50,6 +51,7 @@ def define_index(run: Execution, statement: tree.DefineIndex, table: Table) -> V
         unique=statement.unique,
         comment=statement.comment,
         text=_text_options(run, statement),
+        vector=_vector_options(statement),
         taken=IF_TAKEN[statement.exists],
         tick=run.tick,
     )
@@ -83,6 +85,13 @@ def _text_options(run: Execution, statement: tree.DefineIndex) -> TextOptions | 
     )
 
 
+def _vector_options(statement: tree.DefineIndex) -> VectorOptions | None:
+    vector = statement.vector
+    if vector is None:
+        return None
+    return VectorOptions(vector.dimension, vector.distance, vector.type, vector.recall)
+
+
 MOST_SATURATION: Final = 100
 """Largest k1 of BM25."""
 
@@ -114,10 +123,15 @@ def check_index(run: Execution, statement: tree.CheckIndex, table: Table) -> Val
             f"index {index.name} of table {table.path} can't be checked: its state is {index.state}"
         )
     tx = run.transaction
-    if index.text is None:
-        found = index_checks.check_entries(tx, table, index, run.tick)
-    else:
+    if index.text is not None:
         found = _check_text(run, table, index, index.text)
+    elif index.vector is not None:
+        # It imports numpy, which nodes without such an index don't load.
+        from storage.search.vector_checking import check_vectors
+
+        found = check_vectors(tx, table.prefix, index, run.tick, run.hold)
+    else:
+        found = index_checks.check_entries(tx, table, index, run.tick)
     told: dict[str, Value] = {
         "records": found.records,
         "entries": found.entries,
@@ -134,12 +148,9 @@ def _check_text(run: Execution, table: Table, index: Index, text: TextOptions) -
     # It imports numpy, which nodes without such an index don't load.
     from storage.search.checking import check_text
 
-    def hold(size: int) -> None:
-        run.memory.held += size
-
     analyzer, digest = analyzer_of(text.definition), digest_of(text.definition)
     postings = partial(analyzer.postings, tick=run.tick)
-    return check_text(run.transaction, table.prefix, index, digest, postings, run.tick, hold)
+    return check_text(run.transaction, table.prefix, index, digest, postings, run.tick, run.hold)
 
 
 @handles(tree.DropIndex, "none", writes=True, needs=_ON_TABLE)
@@ -155,6 +166,8 @@ def info_for_index(run: Execution, statement: tree.Info, table: Table) -> Value:
     """Describe an index, with its progress while it is being built."""
     index = tables.index(table, statement.names[0])
     told = {"table": table.name, **described(index), **_progress(run, table, index)}
+    if index.vector is not None:
+        return {**told, **vector_indexes.info(run, table, index, index.vector)}
     return told if index.text is None else {**told, **_segments(run, index)}
 
 
@@ -162,10 +175,7 @@ def _segments(run: Execution, index: Index) -> dict[str, Value]:
     """Describe the segments of a FULLTEXT index and its backlog."""
     tx = run.transaction
     known = segments.heads(tx.scan, index.entries)
-    fresh = 0
-    for ids in segments.fresh_ids(tx.scan, index.entries):
-        fresh += len(ids)
-        run.tick()
+    fresh = segments.count_fresh(tx.scan, index.entries, run.tick)
     return {
         "segments": len(known),
         "indexed": sum(head.live for head in known),
@@ -183,6 +193,7 @@ def described(index: Index) -> dict[str, Value]:
         "comment": index.comment,
         "state": index.state,
         **({} if index.text is None else _described_text(index.text)),
+        **({} if index.vector is None else vector_indexes.described(index.vector)),
     }
 
 
@@ -222,7 +233,7 @@ def _build(run: Execution, index: Index, *, waits: bool) -> None:
 
     :raises Duplicate, TooLarge: the statement waits for a build that has failed before
     """
-    if index.text is not None:
+    if index.segmented:
         run.afterwards.append(run.services.indexes.fold)  # its records are fresh
     if index.state in (BUILDING, REBUILDING):
         # The builder starts after the commit: it reads committed declarations.

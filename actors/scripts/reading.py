@@ -13,6 +13,7 @@ from actors.scripts.columns import answer, by_column
 from actors.scripts.comparing import check_comparisons
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import RequiresOnRecords, StatementFunction, compiles
+from actors.scripts.nearest import nearest_path
 from actors.scripts.plans import rowless
 from actors.scripts.text_search import TextScope
 from language import tree
@@ -183,6 +184,9 @@ def rows(
     :param verbs: privileges required on the tables of these rows
     :raises Unknown: a named table does not exist, even if its rows are not needed
     """
+    if plan.nearest is not None:
+        with text_scope(run, plan), distances(run):
+            return _rows(run, plan, sources, verbs)
     if not plan.matches_text:
         return _rows(run, plan, sources, verbs)
     with text_scope(run, plan):
@@ -214,6 +218,16 @@ def text_scope(run: Execution, plan: SelectPlan, tables: Iterable[str] = ()) -> 
         run.texts = outer
 
 
+@contextmanager
+def distances(run: Execution) -> Iterator[None]:
+    """Keep the distances of the rows that NEAREST finds meanwhile."""
+    outer, run.distances = run.distances, {}
+    try:
+        yield
+    finally:
+        run.distances = outer
+
+
 def answered(found: Sequence[AccessPath | Iterator[Batch]]) -> tuple[tree.Expression, ...]:
     """Return the conditions that hold for all rows of some sources."""
     first = found[0]
@@ -242,7 +256,10 @@ def source_of(
     if run.texts is not None and plan.matches_text:
         run.texts.add(table.name)
     check_comparisons(run, plan, table)
-    path = access_path(run, plan, table, _span(run, table, source), alone=alone)
+    span = _span(run, table, source)
+    path = access_path(run, plan, table, span, alone=alone)
+    if plan.nearest is not None:
+        return nearest_path(run, plan, plan.nearest, table, span, path)
     return by_column(run, plan, path) if path.access == "scan" else path
 
 

@@ -1,8 +1,7 @@
 """Query over a FULLTEXT index at the snapshot of a statement: its records and their scores.
 
-The segments less their deleted and fresh records, plus the fresh records themselves, are the whole
-table, whatever folds have done. So the counts of a score, and the score, depend on the snapshot
-alone. While the index is built, every record is fresh. Imports numpy.
+It takes all records of the table, see `index_snapshot.py`. So the counts of a score, and the score,
+depend on the snapshot alone. Imports numpy.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from hashlib import blake2b
 from heapq import merge
 from itertools import islice
 from math import inf
-from sys import maxsize
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from actors.scripts.index_snapshot import ID_BYTES, IndexSnapshot
 from language.functions.search import ANALYSIS, POSTINGS_BYTES
 from language.pieces import cost_of
 from language.search.analysis import Analyzer
@@ -40,22 +39,19 @@ from protocol.values import FEW, paced
 from storage.catalog.tables import Table
 from storage.formats import keys
 from storage.formats.keys import Pair
-from storage.indexes.entries import FAILED, READY, Index, IndexedFields
+from storage.indexes.entries import READY, Index, IndexedFields
 from storage.indexes.text_markers import TextMarkers
 from storage.records import records
-from storage.search import segments
 from storage.search.kept import Kept
 from storage.search.postings import SegmentArrays
+from storage.search.segments import Head, TextSegment
 
 if TYPE_CHECKING:
     from actors.scripts.execution import Execution
 
-ID_BYTES: Final = 128
-"""Memory of an id with its score, about."""
 _HIT_BYTES: Final = 24
 _FIRST: Final = 256
 """Fewest records that are put in the order of their scores at once."""
-_LOOKED: Final = 512
 KNOWN_BYTES: Final = 8 * 1024 * 1024
 """Memory of the terms of fresh records that are kept for further queries."""
 
@@ -81,11 +77,12 @@ class _Segment(NamedTuple):
     """Records that are neither deleted nor fresh."""
 
 
-class TextIndex:
+class TextIndex(IndexSnapshot):
     """A query over an index, in one table. :param query: None: it matches nothing"""
 
     def __init__(self, run: Execution, table: Table, index: Index, query: Query | None) -> None:
-        self.run, self.table, self.index, self.query = run, table, index, query
+        super().__init__(run, table, index)
+        self.query = query
         text = index.text
         assert text is not None
         self.analyzer: Analyzer = analyzer_of(text.definition)
@@ -95,79 +92,30 @@ class TextIndex:
         self._scoring = Scoring(text.saturation, text.length, boosts)
         self._by_path: dict[Path | None, dict[bytes, float]] = {}
         """Scores of the records that match, by the field that they are about."""
-        self._marked: list[bytes] | None = None
         self._ranked: dict[bytes, float] = {}
         """Scores of the records that were yielded in their order."""
 
     # --- the snapshot -----------------------------------------------------------------------------
 
-    @cached_property
-    def _heads(self) -> list[segments.TextSegment]:
-        index = self.index
-        if not index.is_complete or index.state == FAILED:
-            return []
-        return segments.of_index(self.run.transaction, index.entries)
-
-    def has_few_fresh(self, most: int) -> bool:
-        """True if at most so many records are marked in an index that is built."""
-        marked: list[bytes] = []
-        for ids in segments.fresh_ids(self.run.transaction.scan, self.index.entries):
-            marked += ids
-            if len(marked) > most:
-                return False
-            self.run.tick()
-        self._marked = marked
-        return True
-
-    @cached_property
-    def fresh(self) -> list[bytes]:
-        """Ids of the records that are read themselves, in order."""
-        tx, run = self.run.transaction, self.run
-        found: list[bytes] = []
-        if not self.index.is_complete or self.index.state == FAILED:
-            prefix = self.table.prefix
-            for pairs in records.scan_keys(tx, *keys.within(prefix)):
-                found += [key[len(prefix) :] for key, _ in pairs]
-                run.tick()
-        else:
-            if self._marked is None:
-                self.has_few_fresh(maxsize)
-            found = self._marked or []
-            marked = set(found)
-            for segment in self._heads:
-                # Terms of another analyzer say nothing: each of its records is looked at.
-                if segment.head.digest != self._digest:
-                    found += [id for id in paced(segment.live_ids(), run.tick) if id not in marked]
-            found.sort()
-        run.memory.held += len(found) * ID_BYTES
-        return found
+    def is_current(self, head: Head) -> bool:
+        """True if the terms of a segment are those of this analyzer."""
+        return head.digest == self._digest
 
     @cached_property
     def _segments(self) -> list[_Segment]:
         found = []
         tick = self.run.tick
-        for segment in self._heads:
-            if segment.head.digest != self._digest:
-                continue
+        for head in self.current():
+            segment = TextSegment(
+                self.run.transaction.get, self.run.transaction.scan, self.index.entries, head,
+                keeps=True,
+            )  # fmt: skip
             arrays = SegmentArrays(segment)
-            live = arrays.live()
-            for at in range(0, len(self.fresh), _LOOKED):
-                live[list(segment.numbers(self.fresh[at : at + _LOOKED]))] = False
-                tick()
+            live = self.live(segment)
             recount = _Recount(self, segment)
             search = SegmentSearch(arrays, len(self.index.paths), recount, tick)
             found.append(_Segment(arrays, search, live))
         return found
-
-    @property
-    def segment_count(self) -> int:
-        """Number of segments."""
-        return len(self._heads)
-
-    @property
-    def fresh_count(self) -> int:
-        """Number of records that are read themselves."""
-        return len(self.fresh)
 
     def segment_records(self, leaf: Leaf) -> int:
         """Return the number of records in segments that have a leaf."""
@@ -233,7 +181,7 @@ class TextIndex:
         found: list[Field] = []
         run = self.run
         rows = _rows(self.index.paths)
-        for text in TextMarkers(self.index, rows.heads).texts(rows.of_packed(raw)):
+        for text in TextMarkers(self.index, rows.heads).content(rows.of_packed(raw)):
             size = min(sum(map(len, text)), limits.SEARCH_TEXT_CHARACTERS)
             if size > FEW:
                 run.tick(ANALYSIS * cost_of(size))
@@ -358,7 +306,7 @@ class TextIndex:
 class _Recount:
     """Counts a phrase in a record whose positions a segment does not hold: `retrieval.Recount`."""
 
-    def __init__(self, search: TextIndex, segment: segments.TextSegment) -> None:
+    def __init__(self, search: TextIndex, segment: TextSegment) -> None:
         self._search, self._segment = search, segment
 
     def __call__(self, number: int, field: int, phrase: Phrase) -> int:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from decimal import Decimal
 from operator import mul
-from typing import Any
+from typing import Any, NoReturn
 
 from language.env import Env
 from language.functions.table import function
@@ -52,6 +52,12 @@ def _dot(env: Env, left: list[float], right: list[float]) -> float:
         raise NumberTooLarge("a float is out of range") from None
 
 
+@function("vector::distance", result="float", env=True, fixed=False)
+def distance(env: Env) -> NoReturn:
+    """Distance of the row by the NEAREST of WHERE: 1 - cosine, Euclidean or -dot product."""
+    raise BadRequest("vector::distance is about the rows that NEAREST has found")
+
+
 @function("vector::dot", "array", "array", result="float", env=True)
 def dot(env: Env, left: list[Any], right: list[Any]) -> float:
     """Dot product of two vectors."""
@@ -64,13 +70,42 @@ def euclidean(env: Env, left: list[Any], right: list[Any]) -> float:
     return finite(math.dist(*_pair(env, left, right)))
 
 
+class DistanceTo:
+    """Distances from one vector, as the functions for them compute them.
+
+    :param kind: `COSINE`, `EUCLIDEAN` or `DOT`
+    """
+
+    def __init__(self, env: Env, kind: str, vector: list[Any]) -> None:
+        self._env, self._kind = env, kind
+        self._vector = _floats(vector, env)
+        self._direction, self._length = self._vector, 1.0
+        if kind == "COSINE":
+            self._direction = _direction(self._vector, env)
+            self._length = math.hypot(*self._direction)
+
+    def __call__(self, vector: list[Any]) -> float:
+        """Return the distance of a vector of the same dimension: -cosine, Euclidean, or -dot."""
+        other = _floats(vector, self._env)
+        if self._kind == "EUCLIDEAN":
+            return finite(math.dist(other, self._vector))
+        if self._kind == "DOT":
+            return -_dot(self._env, other, self._vector)
+        direction = _direction(other, self._env)
+        return -_cosine(self._env, direction, self._direction, math.hypot(*direction), self._length)
+
+
+def _cosine(env: Env, one: list[float], two: list[float], first: float, second: float) -> float:
+    return max(-1.0, min(1.0, _dot(env, one, two) / (first * second)))
+
+
 @function("vector::cosine", "array", "array", result="float", env=True)
 def cosine(env: Env, left: list[Any], right: list[Any]) -> float:
     """Cosine similarity of two vectors: 1 for the same direction, 0 for a right angle."""
     left, right = _pair(env, left, right)
     one = _direction(left, env)
     two = _direction(right, env)
-    return max(-1.0, min(1.0, _dot(env, one, two) / (math.hypot(*one) * math.hypot(*two))))
+    return _cosine(env, one, two, math.hypot(*one), math.hypot(*two))
 
 
 def _direction(vector: list[float], env: Env) -> list[float]:

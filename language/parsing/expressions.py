@@ -50,7 +50,14 @@ HEIGHT: Final = 2 * limits.DEPTH
 _MARKS: Final = {mark: level for mark, level in LEVELS.items() if not mark[0].isalpha()} | {
     "..": RANGE, "..=": RANGE,
 }  # fmt: skip
-_WORDS: Final = {"OR": OR, "AND": AND, "IN": COMPARISON, "CONTAINS": COMPARISON, "NOT": COMPARISON}
+_WORDS: Final = {
+    "OR": OR,
+    "AND": AND,
+    "IN": COMPARISON,
+    "CONTAINS": COMPARISON,
+    "NOT": COMPARISON,
+    "NEAREST": COMPARISON,
+}
 _CONSTANTS: Final = {
     "NONE": tree.Constant(NONE),
     "NULL": tree.Constant(None),
@@ -60,8 +67,8 @@ _CONSTANTS: Final = {
 _CHOICES: Final = frozenset({"IF", "CASE"})
 _BEHIND: Final = frozenset({
     "AND", "AS", "ASC", "CONTAINS", "DESC", "ELSE", "END", "FETCH", "FROM", "HAVING", "IGNORE",
-    "IN", "LIMIT", "OMIT", "ON", "OR", "RETURN", "SPLIT", "START", "THEN", "TIMEOUT", "WHEN",
-    "WHERE",
+    "IN", "LIMIT", "NEAREST", "OMIT", "ON", "OR", "RETURN", "SPLIT", "START", "THEN", "TIMEOUT",
+    "WHEN", "WHERE",
 })  # fmt: skip
 """Words that may follow a field at the end of an expression."""
 _MARKS_OF_FIELDS: Final = ("=", "!=", "<", "<=", ">", ">=", "~", "??", ".", ":")
@@ -75,6 +82,7 @@ _NAME_CHARACTERS: Final = 200
 
 
 GRAMMAR: Final = """
+nearest = NEAREST operand TO operand [PROBES operand]
 operand = primary { "." ("*" | label) | "[" ("*" | expression) "]" }
 primary = constant | number | string | bytes | datetime | uuid | packed | parameter | label | record
     | call | case | choice | subquery | link_back | "(" expression ")" | array | object
@@ -172,6 +180,8 @@ class ExpressionParser(LinkParser):
         height, at, token = self.height, self.at, self.i
         operator = self.texts[token].upper()
         self.i += 1
+        if operator == "NEAREST":
+            return self._nearest(left, height, at)
         if operator == "NOT":
             self.i += 1
             operator = "NOT IN"
@@ -180,6 +190,18 @@ class ExpressionParser(LinkParser):
         if takes_no_rows(operator, left, right):
             self.refuse(TypeRefused, ONE_VALUE.format(operator), token)
         return tree.Binary(operator, left, right, at)  # type: ignore[arg-type]
+
+    def _nearest(self, left: tree.Expression, height: int, at: int) -> tree.Expression:
+        count = self.operand()
+        highest = max(height, self.height)
+        self.expect_word("TO")
+        to = self.operand()
+        highest, probes = max(highest, self.height), None
+        if self.take_word("PROBES"):
+            probes = self.operand()
+            highest = max(highest, self.height)
+        self._taller(highest + 1)
+        return tree.Nearest(left, count, to, probes, at)
 
     def _chain(self, left: tree.Expression, level: int) -> tree.Expression:
         operator = "OR" if level == OR else "AND"

@@ -7,14 +7,17 @@ from decimal import Decimal
 from typing import Any, Final
 
 from language import tree
+from language.lexer import INT
 from language.parsing.places import DEFINES, DROPS, PlaceParser
 from language.printing.expressions import print_path
 
 GRAMMAR: Final = """
 define_index = DEFINE INDEX [exists] name ON name FIELDS paths [UNIQUE | fulltext] [comment]
-    [built]
+    [built] | DEFINE INDEX [exists] name ON name FIELDS path vector [comment] [built]
 fulltext = (FULLTEXT | SEARCH) ANALYZER name [scoring] [BOOST path factor {"," path factor}]
     [HIGHLIGHTS]
+vector = VECTOR DIMENSION int any(DISTANCE (COSINE | EUCLIDEAN | DOT) | TYPE (F32 | I8)
+    | RECALL factor)
 scoring = BM25 ["(" factor "," factor ")"]
 factor = int | float | decimal
 drop_index = DROP INDEX name ON name [reason]
@@ -34,13 +37,16 @@ class IndexParser(PlaceParser):
         self.expect_word("FIELDS")
         fields = self.paths()
         unique = self.take_word("UNIQUE")
-        text = None
+        text = vector = None
         if not unique and (self.take_word("FULLTEXT") or self.take_word("SEARCH")):
             text = self._full_text()
+        # One vector is compared: a second field has no meaning.
+        elif not unique and len(fields) == 1 and self.take_word("VECTOR"):
+            vector = self._vector()
         comment = self._comment()
         wait, timeout = self._built()
         return tree.DefineIndex(
-            name, table, fields, unique, exists, comment, wait, timeout, text, at
+            name, table, fields, unique, exists, comment, wait, timeout, text, vector, at
         )
 
     def _full_text(self) -> tree.FullText:
@@ -61,6 +67,29 @@ class IndexParser(PlaceParser):
         # Written by users of SurrealDB: highlights need nothing kept.
         self.take_word("HIGHLIGHTS")
         return tree.FullText(analyzer, saturation, length, tuple(boosts))
+
+    def _vector(self) -> tree.VectorIndex:
+        self.expect_word("DIMENSION")
+        if self.kinds[self.i] != INT:
+            self.unexpected("the number of dimensions")
+        with self.placed(self.i):
+            dimension = self.number(negative=False).value
+        assert isinstance(dimension, int)
+        given: dict[str, Any] = {}
+        while (word := self.word()) in ("DISTANCE", "TYPE", "RECALL") and word.lower() not in given:
+            self.i += 1
+            if word == "RECALL":
+                given["recall"] = self._factor()
+            else:
+                given[word.lower()] = self._option(_DISTANCES if word == "DISTANCE" else _TYPES)
+        return tree.VectorIndex(dimension, **given)
+
+    def _option(self, words: tuple[str, ...]) -> str:
+        word = self.word()
+        if word not in words:
+            self.unexpected(" or ".join(words))
+        self.i += 1
+        return str(word)
 
     def _factor(self) -> float:
         """Parse a plain number."""
@@ -104,5 +133,7 @@ _EXPLAINED: Final[dict[str, Any]] = {
     "UPDATE": IndexParser.update,
     "DELETE": IndexParser.delete,
 }
+_DISTANCES: Final = ("COSINE", "EUCLIDEAN", "DOT")
+_TYPES: Final = ("F32", "I8")
 DEFINES["INDEX"] = IndexParser.define_index
 DROPS["INDEX"] = IndexParser.drop_index

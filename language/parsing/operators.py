@@ -1,7 +1,7 @@
 """Operator precedence and operand checks.
 
-From loosest to tightest: OR; AND; NOT; comparisons, IN, CONTAINS, ~, @@ (these do not chain);
-ranges; ??; + and -; * / %; unary minus; paths.
+From loosest to tightest: OR; AND; NOT; comparisons, IN, CONTAINS, ~, @@, NEAREST (these do not
+chain); ranges; ??; + and -; * / %; unary minus; paths.
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ _UNARY: Final = 9
 
 
 _PREFIX_NOT: Final = 3
+_ALONE: Final = 10
+"""Level of expressions without an operator."""
 
 
 STEPPED: Final = (
@@ -37,11 +39,13 @@ def print_expression(node: tree.Expression) -> str:
 def _level(node: tree.Expression) -> int:
     if isinstance(node, tree.Binary):
         return LEVELS[node.operator]
+    if isinstance(node, tree.Nearest):
+        return COMPARISON
     if isinstance(node, tree.Range):
         return RANGE
     if isinstance(node, tree.Unary):
         return _PREFIX_NOT if node.operator == "NOT" else _UNARY
-    return 10
+    return _ALONE
 
 
 def _at_least(node: tree.Expression, level: int) -> str:
@@ -56,6 +60,17 @@ def _binary(node: tree.Binary) -> str:
         return f" {node.operator} ".join(_at_least(part, level + 1) for part in parts)
     left = _at_least(node.left, level + 1 if level == COMPARISON else level)
     return f"{left} {node.operator} {_at_least(node.right, level + 1)}"
+
+
+def _nearest(node: tree.Nearest) -> str:
+    left = _at_least(node.of, COMPARISON + 1)
+    probes = "" if node.probes is None else f" PROBES {_operand(node.probes)}"
+    return f"{left} NEAREST {_operand(node.count)} TO {_operand(node.to)}{probes}"
+
+
+def _operand(node: tree.Expression) -> str:
+    text = print_expression(node)
+    return text if _level(node) == _ALONE and text[0] not in "+-" else f"({text})"
 
 
 def _range(node: tree.Range) -> str:
@@ -165,6 +180,7 @@ _PRINTERS: Final[dict[type, Any]] = {
     tree.Collected: lambda node: f"({print_expression(node.of)})",
     tree.Unary: _unary,
     tree.Binary: _binary,
+    tree.Nearest: _nearest,
     tree.Range: _range,
     tree.Call: _call,
     tree.Closure: _closure,

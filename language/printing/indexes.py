@@ -16,6 +16,7 @@ def _define_index(node: tree.DefineIndex) -> str:
         paths("FIELDS", node.fields),
         "UNIQUE" if node.unique else "",
         "" if node.text is None else _full_text(node.text),
+        "" if node.vector is None else _vector(node.vector),
         text("COMMENT", node.comment),
         _built(node),
     )
@@ -31,6 +32,16 @@ def _full_text(node: tree.FullText) -> str:
     )
 
 
+def _vector(node: tree.VectorIndex) -> str:
+    return join(
+        f"VECTOR DIMENSION {node.dimension}",
+        "" if node.distance == "COSINE" else f"DISTANCE {node.distance}",
+        "" if node.type == "F32" else f"TYPE {node.type}",
+        "" if node.recall == _RECALL else f"RECALL {node.recall!r}",
+    )
+
+
+_RECALL = 0.95
 _SCORING = (1.2, 0.75)
 """Defaults of BM25."""
 

@@ -34,6 +34,7 @@ from language.tree.expressions import (
     Expression,
     Index,
     Name,
+    Nearest,
     Object,
     Parameter,
     Range,
@@ -77,6 +78,7 @@ from language.tree.indexes import (
     Explain,
     FullText,
     RebuildIndex,
+    VectorIndex,
 )
 from language.tree.node import (
     AlterUser,
@@ -239,12 +241,13 @@ __all__ = [
     "Expression", "ExpressionTarget", "Extend", "FieldType", "For", "FullText", "FunctionParameter",
     "GetKey", "GiveUp", "Grant", "GroupSetting", "If", "IncrKey", "Index", "Info", "InfoEntries",
     "InfoHistory", "InfoSubject", "InfoTrail", "Insert", "Kill", "Kind", "LeadStore", "Let",
-    "ListKeys", "ListSecrets", "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "Object",
+    "ListKeys", "ListSecrets", "LiteralType", "LockKey", "Merge", "Nack", "Name", "Nearest", "Node",
+    "Object",
     "OnChange", "OptionType", "Order", "Parameter", "PersistKey", "PlainType", "Position",
     "Publish", "Range", "ReadTopic", "RebuildIndex", "RecordLiteral", "RecordRange", "RecordType",
     "Redrive", "RestoreScript", "Return", "ReturnStatement", "RevealSecret", "Revoke",
     "RevokeCertificate", "RotateVault", "Script", "SecurableRef", "Select", "Set", "SetKey",
     "Statement", "Subquery", "SwapKey", "TableTarget", "Take", "Target", "Throw", "TopicSetting",
     "TrimTopic", "Unary", "UnaryOperator", "UnionType", "UnlockKey", "Unset", "Update", "Upsert",
-    "Use", "WriteSecret", "collects",
+    "Use", "VectorIndex", "WriteSecret", "collects",
 ]  # fmt: skip

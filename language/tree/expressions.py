@@ -155,6 +155,17 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
+class Nearest:
+    """`f NEAREST k TO v [PROBES n]`: the k rows whose vectors are nearest to one."""
+
+    of: Expression
+    count: Expression
+    to: Expression
+    probes: Expression | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A function call by full name: `count`, `string::len`."""
 
@@ -197,5 +208,5 @@ class Choice:
 Expression = (
     Constant | Parameter | Array | Object | RecordLiteral | Name | Attribute | Index | Each
     | Collected
-    | Unary | Binary | Range | Call | Closure | Subquery | Choice
+    | Unary | Binary | Nearest | Range | Call | Closure | Subquery | Choice
 )  # fmt: skip

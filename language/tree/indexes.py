@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from language.tree.places import Exists
 from protocol.paths import Path
@@ -24,6 +24,16 @@ class FullText:
 
 
 @dataclass(frozen=True, slots=True)
+class VectorIndex:
+    """`VECTOR DIMENSION …` of an index."""
+
+    dimension: int
+    distance: Literal["COSINE", "EUCLIDEAN", "DOT"] = "COSINE"
+    type: Literal["F32", "I8"] = "F32"
+    recall: float = 0.95
+
+
+@dataclass(frozen=True, slots=True)
 class DefineIndex:
     """`DEFINE INDEX` over at least one path."""
 
@@ -36,6 +46,7 @@ class DefineIndex:
     wait: bool = False
     timeout: timedelta | None = None
     text: FullText | None = None
+    vector: VectorIndex | None = None
     at: int = field(default=0, compare=False)
 
 

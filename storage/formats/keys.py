@@ -40,6 +40,7 @@ Files are below `storage/`.
 | 2A | ns (4) db (4) vault (4) | signed 64 bit | number of records in the vault |
 | 2B | ns (4) db (4) vault (4) | signed 64 bit | number of values its keys have sealed |
 | 2C | ns (4) db (4) vault (4) | 8-byte sequence | the commit that last removed a value of it |
+| 2D | ns (4) db (4) table (4) index (4) … | floats | lists of vectors, see `search/centroids.py` |
 | 30 | ns (4) db (4) table (4) id | 8-byte sequence · msgpack | a record, see `records/records.py` |
 | 31 | ns (4) db (4) space (4) key | 8-byte sequence · entry | a cache key, see `keyspace/` |
 | 32 | ns (4) db (4) vault (4) id | msgpack | a record of a vault: its versions |
@@ -113,6 +114,7 @@ CONTENT: Final = 0x40
 EXPIRY: Final = 0x41
 INDEX_ENTRY: Final = 0x50
 INDEX_BUILD: Final = 0x51
+CENTROIDS: Final = 0x2D
 TOPIC: Final = 0x1A
 GROUP: Final = 0x1B
 FUNCTION: Final = 0x1C
@@ -180,6 +182,7 @@ PLACED: Final = (
     INDEX,
     INDEX_ENTRY,
     INDEX_BUILD,
+    CENTROIDS,
     FUNCTION,
     ANALYZER,
     TOPIC,
@@ -188,7 +191,7 @@ PLACED: Final = (
     *OF_VAULTS,
 )
 """Tags whose keys continue with namespace and database; dropping a database deletes them."""
-OF_INDEXES: Final = (INDEX, INDEX_ENTRY, INDEX_BUILD)
+OF_INDEXES: Final = (INDEX, INDEX_ENTRY, INDEX_BUILD, CENTROIDS)
 """Tags of index data; their keys continue with namespace, database, table."""
 
 OF_ACCESS: Final = frozenset({USER})
@@ -451,7 +454,7 @@ def index_name(key: bytes) -> str:
 
 
 def of_index(tag: int, namespace: int, database: int, table: int, index: int) -> bytes:
-    """Return the key prefix of an index's data. :param tag: INDEX_ENTRY or INDEX_BUILD"""
+    """Return the key prefix of an index's data. :param tag: of OF_INDEXES but INDEX"""
     return _tag(tag) + _FOUR.pack(namespace, database, table, index)
 
 

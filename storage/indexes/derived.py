@@ -32,7 +32,7 @@ from storage.indexes.entries import (
     IndexEntries,
     entries_of,
 )
-from storage.indexes.text_markers import TextMarkers
+from storage.indexes.fresh_markers import FreshMarkers
 from storage.txn.replay import Get, RecordVersions
 from storage.txn.steps import together
 from storage.txn.transaction import Transaction
@@ -61,7 +61,7 @@ class MaintainedIndexes:
         entered: dict[bytes, bytes | None] = {}
         for entries in self._all:
             yield
-            if isinstance(entries, TextMarkers):
+            if isinstance(entries, FreshMarkers):
                 for one in changed:
                     entered |= entries.moved(
                         self._row(one.before), self._row(one.after), one.key[_ID_AT:]
@@ -150,7 +150,7 @@ class MaintainedIndexes:
 
 def _put(
     write_set: WriteSet,
-    entries: IndexEntries | TextMarkers,
+    entries: IndexEntries | FreshMarkers,
     columns: list[list[object]],
     ids: list[bytes],
 ) -> Iterator[None]:

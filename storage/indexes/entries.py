@@ -39,8 +39,11 @@ from protocol.values import NONE, NoneValue, RecordId, Tick
 from storage.formats import keys
 from storage.formats.keys import SEQUENCE_BYTES, Pair
 from storage.indexes.field_values import Linked, too_many, value_at
-from storage.indexes.text_markers import TextIndex, TextMarkers
+from storage.indexes.fresh_markers import FreshMarkers, SegmentedIndex
+from storage.indexes.text_markers import TextMarkers
 from storage.indexes.text_options import TextOptions
+from storage.indexes.vector_markers import VectorMarkers
+from storage.indexes.vector_options import VectorOptions
 from storage.txn.steps import yield_to_others
 
 if TYPE_CHECKING:
@@ -76,12 +79,16 @@ class Index:
     """Id of the successor under construction, while it is REBUILDING."""
     text: TextOptions | None = None
     """Options of a FULLTEXT index; None: it is another one."""
+    vector: VectorOptions | None = None
+    """Options of a VECTOR index; None: it is another one."""
     key: bytes = field(default=b"", repr=False, compare=False)
     """Key of its declaration."""
     entries: bytes = field(default=b"", repr=False, compare=False)
     """Key prefix of its entries."""
     build: bytes = field(default=b"", repr=False, compare=False)
     """Key of its build progress."""
+    centroids: bytes = field(default=b"", repr=False, compare=False)
+    """Key prefix of the centroids of a VECTOR index."""
 
     @property
     def most(self) -> int:
@@ -91,7 +98,12 @@ class Index:
     @property
     def usable(self) -> bool:
         """True if it is complete for every record and may be read by its values."""
-        return self.text is None and self.is_complete
+        return not self.segmented and self.is_complete
+
+    @property
+    def segmented(self) -> bool:
+        """True if it is made of segments: a FULLTEXT or VECTOR index."""
+        return self.text is not None or self.vector is not None
 
     @property
     def is_complete(self) -> bool:
@@ -395,8 +407,10 @@ def holder(tx: Transaction, index: Index, value: Any) -> bytes | None:
     return tx.get(index.entries + WHOLE + encoded) or b""
 
 
-def entries_of(index: Index, heads: tuple[str, ...]) -> IndexEntries | TextMarkers:
+def entries_of(index: Index, heads: tuple[str, ...]) -> IndexEntries | FreshMarkers:
     """Return what computes the entries of an index. :param heads: of its `IndexedFields`"""
+    if index.vector is not None:
+        return VectorMarkers(index, index.vector, heads)
     return IndexEntries(index, heads) if index.text is None else TextMarkers(index, heads)
 
 
@@ -514,8 +528,8 @@ class IndexMaintainer:
     ) -> list[EntryMove]:
         moves = []
         for entries in self._all:
-            if isinstance(entries, TextMarkers):
-                marker = entries.moved(old_row, new_row, id)
+            if isinstance(entries, FreshMarkers):
+                marker = entries.moved(old_row, new_row, id, written=True)
                 if marker:
                     moves.append(EntryMove(entries, {}, marker))
                 continue
@@ -579,7 +593,7 @@ class IndexMaintainer:
 class EntryMove(NamedTuple):
     """Entries of one index that a changed record loses and gains."""
 
-    entries: IndexEntries | TextMarkers
+    entries: IndexEntries | FreshMarkers
     left: dict[bytes, bytes]
     entered: dict[bytes, bytes]
 
@@ -632,7 +646,7 @@ def check_claims(
                 raise entries.duplicate(row, entry, holder, id if stored else None)
 
 
-def _may_delete(tx: Transaction, index: Index | TextIndex, entry: bytes, value: bytes) -> bool:
+def _may_delete(tx: Transaction, index: Index | SegmentedIndex, entry: bytes, value: bytes) -> bool:
     """Return True if a record may delete this entry. While an index is being built, another record
     may hold the claim to its values, because the build has not yet reached the conflict."""
     return index.state != BUILDING or len(value) == 1 or tx.get(entry) == value

@@ -12,8 +12,8 @@ from protocol import binary
 from protocol.paths import read_path, stored_path
 from protocol.values import Tick
 from storage.formats import keys
+from storage.indexes import text_options, vector_options
 from storage.indexes.entries import BUILDING, Index
-from storage.indexes.text_options import pack_options, read_options
 
 if TYPE_CHECKING:
     from storage.txn.transaction import Transaction
@@ -55,7 +55,8 @@ def put(tx: Transaction, index: Index) -> None:
         "state": index.state,
         "problem": index.problem,
         "anew": index.anew,
-        **({} if index.text is None else {"text": pack_options(index.text)}),
+        **({} if index.text is None else {"text": text_options.pack_options(index.text)}),
+        **({} if index.vector is None else {"vector": vector_options.pack_options(index.vector)}),
     }
     tx.put(index.key, binary.pack(row))
 
@@ -69,6 +70,7 @@ def placed(key: bytes, index: Index) -> Index:
         key=key,
         entries=keys.of_index(keys.INDEX_ENTRY, *numbers),
         build=keys.of_index(keys.INDEX_BUILD, *numbers),
+        centroids=keys.of_index(keys.CENTROIDS, *numbers),
     )
 
 
@@ -96,6 +98,7 @@ def read(key: bytes, value: bytes) -> Index:
         state=row["state"],
         problem=row["problem"],
         anew=row.get("anew"),
-        text=read_options(row.get("text")),
+        text=text_options.read_options(row.get("text")),
+        vector=vector_options.read_options(row.get("vector")),
     )
     return placed(key, made)

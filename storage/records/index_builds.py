@@ -42,6 +42,7 @@ from storage.indexes.entries import (
     entries_of,
 )
 from storage.indexes.text_options import TextOptions
+from storage.indexes.vector_options import DIMENSIONS, VectorOptions
 from storage.records import records
 from storage.txn.ids import next_id
 from storage.txn.steps import together
@@ -61,6 +62,7 @@ def define_index(
     unique: bool = False,
     comment: str | None = None,
     text: TextOptions | None = None,
+    vector: VectorOptions | None = None,
     taken: IfExists = IfExists.REFUSE,
     tick: Callable[[], None] = lambda: None,
 ) -> Index:
@@ -75,6 +77,7 @@ def define_index(
     :raises Duplicate: it is UNIQUE and built here, and two records have the same values
     :raises NameRefused: the name is not valid
     :raises TooLarge: too many fields or none, or the comment is too long
+    :raises TypeRefused: it is a VECTOR index built here, and a record has another value
     """
     check_name(name, "index")
     places.check_comment(comment)
@@ -87,18 +90,22 @@ def define_index(
             return present
         # Also while it is under construction: its build goes on.
         same = (present.paths, present.unique, present.text) == (tuple(paths), unique, text)
+        same = same and _form(present.vector) == _form(vector)
         if same and present.state != FAILED:
-            kept = replace(present, comment=comment)
+            kept = replace(present, comment=comment, vector=vector)
             index_rows.put(tx, kept)
             return kept
         drop_index(tx, present)
     if text is not None:
         _check_text(table, name, paths, unique=unique)
+    if vector is not None:
+        _check_vector(table, name, paths, vector)
     database = table.database
     key = keys.index(database.namespace.id, database.id, table.id, name)
     # A new id gives its entries a prefix apart from those that are deleted.
     id = next_id(tx, keys.INDEX_IDS)
-    made = Index(id, name, table.name, tuple(paths), unique, comment, BUILDING, text=text)
+    made = Index(id, name, table.name, tuple(paths), unique, comment, BUILDING)
+    made = replace(made, text=text, vector=vector)
     return _declare_build(tx, table, index_rows.placed(key, made), tick)
 
 
@@ -109,12 +116,12 @@ def rebuild_index(
 
     :raises Duplicate: as `define_index`
     """
-    # Nothing reads it, so its own entries are made again, without a successor. A FULLTEXT index
-    # answers meanwhile by the records themselves.
-    if not index.is_complete or index.text is not None:
+    # Nothing reads it, so its own entries are made again, without a successor. An index of
+    # segments answers meanwhile by the records themselves.
+    if not index.is_complete or index.segmented:
         _clear(tx, index)
         # A fold under way must not write below the new entries: these get a prefix of their own.
-        id = index.id if index.text is None else next_id(tx, keys.INDEX_IDS)
+        id = next_id(tx, keys.INDEX_IDS) if index.segmented else index.id
         anew = replace(index, id=id, state=BUILDING, problem=None, anew=None)
         return _declare_build(tx, table, index_rows.placed(index.key, anew), tick)
     coming = index_rows.successor(index)
@@ -137,6 +144,31 @@ def _check_text(table: Table, name: str, paths: Sequence[Path], *, unique: bool)
             )
 
 
+def _check_vector(table: Table, name: str, paths: Sequence[Path], vector: VectorOptions) -> None:
+    if vector.dimension > DIMENSIONS:
+        raise TooLarge(
+            f"a VECTOR index has at most {DIMENSIONS} dimensions, not {vector.dimension}",
+            limit=DIMENSIONS,
+        )
+    if vector.dimension < 1:
+        raise BadRequest("a VECTOR index has at least one dimension")
+    if not 0 < vector.recall <= 1:
+        raise BadRequest("RECALL takes a number above 0, at most 1")
+    for other in table.indexes:
+        # NEAREST names a field, not an index: two of them would be ambiguous.
+        if other.name != name and other.vector is not None and other.paths == tuple(paths):
+            raise AlreadyExists(
+                f"table {table.path} has a VECTOR index over this field: {other.name}",
+                kind="index",
+                name=other.name,
+            )
+
+
+def _form(options: VectorOptions | None) -> VectorOptions | None:
+    """Return options without the recall, on which no entry depends."""
+    return None if options is None else replace(options, recall=1.0)
+
+
 def analyzer_changed(tx: Transaction, index: Index, text: TextOptions) -> None:
     """Have an index use another definition of its analyzer. Its segments are made again."""
     index_rows.put(tx, replace(index, text=text))
@@ -154,6 +186,8 @@ def _clear(tx: Transaction, index: Index) -> None:
         if one is not None:
             tx.delete_range(*keys.within(one.entries))
             tx.delete(one.build)
+            if one.vector is not None:
+                tx.delete_range(*keys.within(one.centroids))
 
 
 def _declare_build(

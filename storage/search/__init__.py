@@ -1,6 +1,9 @@
-"""Segments of FULLTEXT indexes: their form, and how fresh records become segments.
+"""Segments of FULLTEXT and VECTOR indexes: their form, and how fresh records become segments.
 
 Segments are derived from records by each node for itself: they are in no frame, backup or hash.
 """
 
-PUBLIC = ("checking", "folding", "kept", "postings", "segments")
+PUBLIC = (
+    "centroids", "checking", "contents", "folding", "kept", "postings", "segments", "training",
+    "vector_checking", "vectors",
+)  # fmt: skip

@@ -85,7 +85,7 @@ def check_text(
                 entry = next(entries, None)
             if id in fresh:
                 continue
-            texts = markers.texts(rows.of_packed(value[SEQUENCE_BYTES:]))
+            texts = markers.content(rows.of_packed(value[SEQUENCE_BYTES:]))
             wanted = [_signature(list(map(postings, texts)))] if any(texts) else []
             for _ in held[len(wanted) :]:
                 found.exceeds(id)

@@ -1,14 +1,14 @@
 """Folds and merges: fresh records become a segment, and several segments become one.
 
-A fold reads a view of the engine, analyses records in slices, and writes the keys of a new segment
-straight to the engine, without a commit. Nobody sees them before the head is there. The batch with
-the head also marks these records deleted in older segments, or removes the segments of a merge.
-Markers go afterwards, each only if its record has not changed since the view. A record with a
-marker is read itself, so in between it counts once.
+A fold reads a view of the engine, takes the content of records in slices, and writes the keys of a
+new segment straight to the engine, without a commit. Nobody sees them before the head is there. The
+batch with the head also marks these records deleted in older segments, or removes the segments of a
+merge. Markers go afterwards, each only if its record has not changed since the view. A record with
+a marker is read itself, so in between it counts once.
 
 Invariant: a record without a marker has at most one live entry in all segments, which holds its
-present text. It survives a crash after any batch, since the engine keeps batches in their order: a
-segment without a head is removed by the next fold, markers that stayed are folded again.
+present content. It survives a crash after any batch, since the engine keeps batches in their order:
+a segment without a head is removed by the next fold, markers that stayed are folded again.
 
 A fold may not write while a large commit is applied in parts: its markers are in the engine before
 its records are, and would be removed for the old records.
@@ -16,22 +16,24 @@ its records are, and would be removed for the old records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from storage.engine.engine import Engine, EngineSnapshot
 from storage.formats import keys
 from storage.formats.keys import SEQUENCE_BYTES
 from storage.indexes import index_rows
-from storage.indexes.entries import FAILED, Index, IndexedFields
-from storage.indexes.text_markers import FRESH, TextMarkers
+from storage.indexes.entries import FAILED, Index
+from storage.indexes.fresh_markers import FRESH
+from storage.search.contents import FOLD_SIZE, Content
 from storage.search.segments import (
     RECORDS,
+    Get,
     Head,
+    Segment,
     SegmentBuilder,
-    TextSegment,
     fresh_ids,
     heads,
     ranges,
@@ -40,32 +42,15 @@ from storage.search.segments import (
 BATCH_BYTES: Final = 32 * 1024
 """Bytes written to the engine in one step."""
 STEP_RECORDS: Final = 8
-"""Records analysed in one step."""
+"""Records whose content is taken in one step."""
 _LOOKED: Final = 128
 """Records looked up in one step."""
 FOLD_RECORDS: Final = 16_384
 """Most records of one fold; a larger backlog takes several."""
-FOLD_TERMS: Final = 2_000_000
-"""Occurrences of terms after which a fold takes no further record."""
-MERGED_WORDS: Final = 4_000_000
-"""Most words of a segment that others are merged into, about."""
 MERGED: Final = 8
 """Segments of similar size that become one."""
 
-Field = tuple[Mapping[str, Sequence[int]], int]
-"""Terms of a field with their places, and its number of words."""
-
-
-class TextAnalysis(Protocol):
-    """Analyzer of an index, as folds use it."""
-
-    digest: bytes
-
-    def postings_in_steps(self, value: Any) -> Generator[None, None, Field]:
-        """Return the terms of a value. A generator, which pauses after some hundreds of words."""
-
-
-Analyses = Callable[[Index], TextAnalysis]
+Contents = Callable[[Index, Get], Content]
 WAITS: Final = object()
 """Said by a step that has done nothing, because the engine takes no write now."""
 Step = Iterator[object]
@@ -80,15 +65,16 @@ class Fold:
     """
 
     engine: Engine
-    analyses: Analyses
+    contents: Contents
     may_write: Callable[[], bool]
 
     def declared(self) -> Iterator[list[bytes]]:
-        """Yield the keys of the declarations of FULLTEXT indexes, a few at a time."""
+        """Yield the keys of the declarations of indexes made of segments, a few at a
+        time."""
         found: list[bytes] = []
         for pairs in self.engine.scan(*keys.all_indexes()):
             for number, (key, value) in enumerate(pairs):
-                if index_rows.read(key, value).text is not None:
+                if index_rows.read(key, value).segmented:
                     found.append(key)
                 if number % _LOOKED == _LOOKED - 1:
                     yield found
@@ -103,21 +89,21 @@ class Fold:
         index = self._index(key)
         if index is None:
             return None
-        analysis = self.analyses(index)
+        content = self.contents(index, self.engine.get)
         prefix = index.entries
         found = heads(self.engine.scan, prefix)
-        group = _to_merge(found, analysis.digest)
+        group = _to_merge(found, content)
         if group:
-            return self._merge(index, analysis, found, group)
+            return self._merge(index, content, found, group)
         if next(fresh_ids(self.engine.scan, prefix), None) is not None:
-            return self._fold(index, analysis, found)
+            return self._fold(index, content, found)
         return None
 
     def _index(self, key: bytes) -> Index | None:
-        """Return a declared FULLTEXT index that is maintained, from the applied state."""
+        """Return a declared index of segments that is maintained, from the applied state."""
         value = self.engine.get(key)
         index = None if value is None else index_rows.read(key, value)
-        if index is None or index.text is None or index.state == FAILED:
+        if index is None or not index.segmented or index.state == FAILED:
             return None
         return index
 
@@ -128,7 +114,7 @@ class Fold:
 
     # --- two ways to a segment --------------------------------------------------------------------
 
-    def _fold(self, index: Index, analysis: TextAnalysis, known: list[Head]) -> Step:
+    def _fold(self, index: Index, content: Content, known: list[Head]) -> Step:
         view = self.engine.snapshot()
         try:
             marked = (id for ids in fresh_ids(view.scan, index.entries) for id in ids)
@@ -139,11 +125,11 @@ class Fold:
                 stamps.append(_stamp(view.get(_record(index, id))))
                 if len(ids) % _LOOKED == 0:
                     yield None
-            builder, taken = yield from self._analysed(index, analysis, view, ids)
+            builder, taken = yield from self._added(index, content, view, ids)
             ids = ids[:taken]
             older: dict[int, list[int]] = {}
             for head in known:
-                segment = TextSegment(view.get, view.scan, index.entries, head)
+                segment = Segment(view.get, view.scan, index.entries, head)
                 for at in range(0, len(ids), _LOOKED):
                     numbers = segment.numbers(ids[at : at + _LOOKED])
                     older.setdefault(head.number, []).extend(numbers)
@@ -151,66 +137,59 @@ class Fold:
         finally:
             view.close()
         left = [head.without(older[head.number]) for head in known if older.get(head.number)]
-        yield from self._written(index, analysis, builder, known, left, [])
+        yield from self._written(index, content, builder, known, left, [])
         yield from self._unmark(index, ids, stamps)
 
-    def _merge(
-        self, index: Index, analysis: TextAnalysis, known: list[Head], group: list[Head]
-    ) -> Step:
+    def _merge(self, index: Index, content: Content, known: list[Head], group: list[Head]) -> Step:
         view = self.engine.snapshot()
         try:
             ids: list[bytes] = []
             for head in group:
-                segment = TextSegment(view.get, view.scan, index.entries, head)
+                segment = Segment(view.get, view.scan, index.entries, head)
                 for id in segment.live_ids():
                     ids.append(id)
                     if len(ids) % STEP_RECORDS == 0:
                         yield None
             ids.sort()
-            builder, taken = yield from self._analysed(index, analysis, view, ids, whole=True)
+            builder, taken = yield from self._added(index, content, view, ids, whole=True)
             assert taken == len(ids)
         finally:
             view.close()
-        yield from self._written(index, analysis, builder, known, [], group)
+        yield from self._written(index, content, builder, known, [], group)
 
-    def _analysed(
+    def _added(
         self,
         index: Index,
-        analysis: TextAnalysis,
+        content: Content,
         view: EngineSnapshot,
         ids: Sequence[bytes],
         *,
         whole: bool = False,
     ) -> Any:
-        """Return a builder with the records of ids that exist and have text, and the number of ids
-        that were taken. A generator.
+        """Return a builder with the records of ids that exist and have content, and the number of
+        ids that were taken. A generator.
 
         :param whole: True: all ids are taken; else as many as a fold holds in memory
         """
-        rows = IndexedFields((index,))
-        markers = TextMarkers(index, rows.heads)
-        builder = SegmentBuilder(len(index.paths))
+        builder, taken = content.builder(), len(ids)
         for number, id in enumerate(ids):
-            if not whole and builder.size > FOLD_TERMS:
-                return builder, number
+            if not whole and builder.size > FOLD_SIZE:
+                taken = number
+                break
             value = view.get(_record(index, id))
             if value is not None:
-                texts = markers.texts(rows.of_packed(value[SEQUENCE_BYTES:]))
-                if any(texts):
-                    fields = []
-                    for text in texts:
-                        fields.append((yield from analysis.postings_in_steps(text)))
-                    yield from builder.add(id, fields)
+                yield from content.add(builder, id, value[SEQUENCE_BYTES:])
             if number % STEP_RECORDS == STEP_RECORDS - 1:
                 yield None
-        return builder, len(ids)
+        yield from builder.finish()
+        return builder, taken
 
     # --- writing ----------------------------------------------------------------------------------
 
     def _written(
         self,
         index: Index,
-        analysis: TextAnalysis,
+        content: Content,
         builder: SegmentBuilder,
         known: list[Head],
         changed: list[Head],
@@ -223,7 +202,7 @@ class Fold:
         # What a crash may have left of a segment that got no head.
         for start, end in ranges(prefix, number):
             batch.delete_range(start, end)
-        for key, value in builder.pairs(prefix, number):
+        for key, value in builder.pairs(prefix, number) if len(builder) else ():
             batch.put(key, value)
             size += len(key) + len(value)
             if size > BATCH_BYTES:
@@ -234,7 +213,7 @@ class Fold:
             return
         batch = self.engine.batch()
         if len(builder):
-            head = builder.head(number, analysis.digest)
+            head = builder.head(number, content.digest)
             batch.put(_head_key(prefix, number), head.pack())
         for head in changed:
             batch.put(_head_key(prefix, head.number), head.pack())
@@ -281,11 +260,11 @@ class Fold:
         return True
 
 
-def _to_merge(known: list[Head], digest: bytes) -> list[Head]:
+def _to_merge(known: list[Head], content: Content) -> list[Head]:
     """Return the segments to make one of: many of a size, or one with a fifth deleted or of another
-    analyzer."""
+    form."""
     for head in known:
-        if head.digest != digest or head.live * 5 < head.records * 4:
+        if head.digest != content.digest or head.live * 5 < head.records * 4:
             return [head]
     by_size: dict[int, list[Head]] = {}
     for head in known:
@@ -295,7 +274,7 @@ def _to_merge(known: list[Head], digest: bytes) -> list[Head]:
             some = group[:MERGED]
             while some and (
                 sum(head.live for head in some) > RECORDS
-                or sum(sum(head.words) for head in some) > MERGED_WORDS
+                or sum(sum(head.words) for head in some) > content.merged
             ):
                 some.pop()
             if len(some) > 1:

@@ -18,10 +18,14 @@ Value = TypeVar("Value")
 
 
 class Kept(Generic[Value]):
-    """Recent values by their names. :param most: bytes of all of them"""
+    """Recent values by their names.
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    :param most: bytes of all of them
+    :param parts: a value that would take more than such a part of these is not kept
+    """
+
+    def __init__(self, most: int, parts: int = 8) -> None:
+        self.most, self._largest = most, most // parts
         self.bytes = 0
         self._known: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
 
@@ -36,9 +40,9 @@ class Kept(Generic[Value]):
     def keep(self, name: Hashable, value: Value, size: int) -> None:
         """Keep a value, in the place of those that were used longest ago.
 
-        :param size: its bytes; one that would take an eighth of the memory is not kept
+        :param size: its bytes
         """
-        if size > self.most // 8:
+        if size > self._largest:
             return
         before = self._known.pop(name, None)
         if before is not None:

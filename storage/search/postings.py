@@ -18,11 +18,20 @@ from storage.search.segments import (
     LENGTHS,
     POSITIONS,
     POSTINGS,
+    Head,
     TextSegment,
 )
 
 Numbers = npt.NDArray[np.int64]
 Hits = tuple[Numbers, Numbers]
+
+
+def live_records(head: Head) -> npt.NDArray[np.bool_]:
+    """Return True for each record of a segment that is not deleted."""
+    bits = head.deleted.to_bytes((head.records + 7) // 8, "little")
+    deleted = np.unpackbits(np.frombuffer(bits, np.uint8), count=head.records, bitorder="little")
+    found: npt.NDArray[np.bool_] = deleted == 0
+    return found
 
 
 class SegmentArrays:
@@ -39,13 +48,7 @@ class SegmentArrays:
 
     def live(self) -> npt.NDArray[np.bool_]:
         """Return True for each record that is not deleted."""
-        head = self.segment.head
-        bits = head.deleted.to_bytes((head.records + 7) // 8, "little")
-        deleted = np.unpackbits(
-            np.frombuffer(bits, np.uint8), count=head.records, bitorder="little"
-        )
-        found: npt.NDArray[np.bool_] = deleted == 0
-        return found
+        return live_records(self.segment.head)
 
     def hits(self, field: int, term: str) -> Hits | None:
         """Return the records that have a term in a field, and its occurrences in each."""

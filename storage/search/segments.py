@@ -1,10 +1,10 @@
-"""Segments: immutable parts of a FULLTEXT index, each with the terms of up to 65 536 records.
+"""Segments: immutable parts of a FULLTEXT or VECTOR index, each of up to 65 536 records.
 
 The records of a segment are numbered by their ids. Keys, after the prefix of the index's entries:
 
 | side | then | value |
 |---|---|---|
-| 4 | id | fresh marker, see `storage/indexes/text_markers.py` |
+| 4 | id | fresh marker, see `storage/indexes/fresh_markers.py` |
 | 5 | segment (4) | head: msgpack, see `Head` |
 | 6 | segment (4) field (1) term | numbers (2 each) of the records, then counts (1 each) |
 | 7 | segment (4) field (1) term | positions (2 each) by record, for phrases |
@@ -12,6 +12,8 @@ The records of a segment are numbered by their ids. Keys, after the prefix of th
 | 9 | segment (4) chunk (2) | 256 ids, each behind its length less one (1) |
 | A | segment (4) | the first id of each chunk, in the same form |
 | B | segment (4) field (1) term | counts (4 each), if one of them is 255 or more |
+
+A VECTOR index has others at 6 and 8, see `vectors.py`.
 
 A segment without a head does not exist: the head is written last, and removed first. Counts,
 lengths and positions that don't fit are held at their largest value. Integers in values are
@@ -26,12 +28,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
 from protocol import binary
+from protocol.values import Tick
 from storage.formats import keys
 from storage.formats.keys import Pair
-from storage.indexes.text_markers import FRESH
+from storage.indexes.fresh_markers import FRESH
 from storage.search.kept import KEPT_BYTES, Kept
 from storage.txn.transaction import Transaction
 
@@ -80,9 +84,9 @@ class Head:
     number: int
     records: int
     words: tuple[int, ...]
-    """Words of all its records, by field."""
+    """Words of all its records, by field; of vectors their numbers."""
     digest: bytes
-    """Digest of the analyzer; terms of another one are not read."""
+    """Digest of the analyzer, or of the form of vectors; with another one it is not read."""
     content: bytes
     """Digest of all its other pairs."""
     deleted: int = 0
@@ -135,19 +139,67 @@ Row: TypeAlias = "tuple[array[int], array[int], array[int]]"
 
 
 class SegmentBuilder:
-    """Collects the terms of records, which are added in the order of their ids."""
+    """Collects records, which are added in the order of their ids.
+
+    :param fields: number of fields
+    """
 
     def __init__(self, fields: int) -> None:
         self._ids: list[bytes] = []
-        self._terms: list[dict[str, Row]] = [{} for _ in range(fields)]
-        self._lengths: list[array[int]] = [array("I") for _ in range(fields)]
         self._words = [0] * fields
         self._content = blake2b(digest_size=16)
         self.size = 0
-        """Occurrences of terms so far, of which each takes some bytes."""
+        """Occurrences of terms or numbers of vectors so far, of which each takes some bytes."""
 
     def __len__(self) -> int:
         return len(self._ids)
+
+    def _number(self, id: bytes) -> int:
+        """Return the number of a further record."""
+        number = len(self._ids)
+        assert number < RECORDS, "a segment is full"
+        self._ids.append(id)
+        return number
+
+    def finish(self) -> Iterator[None]:
+        """Prepare the pairs, in steps."""
+        return iter(())
+
+    def head(self, number: int, digest: bytes) -> Head:
+        """Return the head of the segment, after all its pairs were made."""
+        content = self._content.digest()
+        return Head(number, len(self._ids), tuple(self._words), digest, content)
+
+    def pairs(self, prefix: bytes, number: int) -> Iterator[Pair]:
+        """Yield all pairs but the head, once. :param prefix: of the index"""
+        of = name(number)
+        for side, key, value in chain(self._parts(), self._parts_of_ids()):
+            # The same content has the same digest in every index and under every number.
+            self._content.update(b"%b%d %d " % (side, len(key), len(value)))
+            self._content.update(key + value)
+            yield prefix + side + of + key, value
+
+    def _parts(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """Yield the pairs of the content: the side, the key behind the segment's number, and the
+        value."""
+        raise NotImplementedError
+
+    def _parts_of_ids(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        firsts: list[bytes] = []
+        for chunk, at in enumerate(range(0, len(self._ids), CHUNK)):
+            some = self._ids[at : at + CHUNK]
+            firsts.append(some[0])
+            yield IDS, chunk.to_bytes(2, "big"), _joined(some)
+        yield FIRST_IDS, b"", _joined(firsts)
+
+
+class TextBuilder(SegmentBuilder):
+    """Collects the terms of records."""
+
+    def __init__(self, fields: int) -> None:
+        super().__init__(fields)
+        self._terms: list[dict[str, Row]] = [{} for _ in range(fields)]
+        self._lengths: list[array[int]] = [array("I") for _ in range(fields)]
 
     def add(
         self, id: bytes, fields: Sequence[tuple[Mapping[str, Sequence[int]], int]]
@@ -156,9 +208,7 @@ class SegmentBuilder:
 
         :param fields: of each field its terms with their positions, and its words
         """
-        number = len(self._ids)
-        assert number < RECORDS, "a segment is full"
-        self._ids.append(id)
+        number = self._number(id)
         for at, (postings, words) in enumerate(fields):
             terms = self._terms[at]
             for added, (term, positions) in enumerate(postings.items()):
@@ -177,22 +227,7 @@ class SegmentBuilder:
             self._lengths[at].append(words)
             self._words[at] += words
 
-    def head(self, number: int, digest: bytes) -> Head:
-        """Return the head of the segment, after all its pairs were made."""
-        content = self._content.digest()
-        return Head(number, len(self._ids), tuple(self._words), digest, content)
-
-    def pairs(self, prefix: bytes, number: int) -> Iterator[Pair]:
-        """Yield all pairs but the head, once. :param prefix: of the index"""
-        of = name(number)
-        for side, key, value in self._parts():
-            # The same content has the same digest in every index and under every number.
-            self._content.update(b"%b%d %d " % (side, len(key), len(value)))
-            self._content.update(key + value)
-            yield prefix + side + of + key, value
-
     def _parts(self) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """Yield the pairs: the side, the key behind the segment's number, and the value."""
         for field, terms in enumerate(self._terms):
             which = bytes((field,))
             for term, (numbers, counts, positions) in terms.items():
@@ -208,12 +243,6 @@ class SegmentBuilder:
             short = array("H", [min(one, LARGE) for one in lengths])
             long = array("I", [one for one in lengths if one >= LARGE])
             yield LENGTHS, bytes((field,)), _packed(short) + _packed(long)
-        firsts: list[bytes] = []
-        for chunk, at in enumerate(range(0, len(self._ids), CHUNK)):
-            some = self._ids[at : at + CHUNK]
-            firsts.append(some[0])
-            yield IDS, chunk.to_bytes(2, "big"), _joined(some)
-        yield FIRST_IDS, b"", _joined(firsts)
 
 
 def _packed(numbers: array[int]) -> bytes:
@@ -239,7 +268,7 @@ def _split(raw: bytes) -> list[bytes]:
 # --- reading --------------------------------------------------------------------------------------
 
 
-class TextSegment:
+class Segment:
     """A segment, read through a transaction or a view of the engine.
 
     :param keeps: True: decoded parts are taken from memory, and kept there
@@ -258,22 +287,6 @@ class TextSegment:
     def records(self) -> int:
         """Number of its records, deleted ones included."""
         return self.head.records
-
-    def value(self, side: bytes, field: int, term: str = "") -> bytes:
-        """Return the value of a key of a field; empty: there is none."""
-        key = self._start(side, field) + term.encode("utf-8", "surrogatepass")
-        return self._get(key) or b""
-
-    def terms(self, field: int, start: str) -> Iterator[tuple[str, bytes]]:
-        """Yield the terms of a field that begin with a text, with the values of their postings."""
-        whole = self._start(POSTINGS, field)
-        encoded = whole + start.encode("utf-8", "surrogatepass")
-        for pairs in self._scan(*keys.within(encoded)):
-            for key, value in pairs:
-                yield key[len(whole) :].decode("utf-8", "surrogatepass"), value
-
-    def _start(self, side: bytes, field: int) -> bytes:
-        return self._prefix + side + self._of + bytes((field,))
 
     def ids(self, numbers: Iterable[int]) -> Iterator[bytes]:
         """Yield the ids of records. :param numbers: best in order"""
@@ -320,6 +333,10 @@ class TextSegment:
 
         return self.kept((side, part), decode)
 
+    def get(self, side: bytes, part: bytes) -> bytes:
+        """Return the value of a key; empty: there is none. :param part: behind the number"""
+        return self._get(self._prefix + side + self._of + part) or b""
+
     def kept(self, part: Hashable, decode: Callable[[], tuple[Part, int]]) -> Part:
         """Return a decoded part, which is never changed.
 
@@ -337,6 +354,26 @@ class TextSegment:
         return found
 
 
+class TextSegment(Segment):
+    """A segment of a FULLTEXT index."""
+
+    def value(self, side: bytes, field: int, term: str = "") -> bytes:
+        """Return the value of a key of a field; empty: there is none."""
+        key = self._start(side, field) + term.encode("utf-8", "surrogatepass")
+        return self._get(key) or b""
+
+    def terms(self, field: int, start: str) -> Iterator[tuple[str, bytes]]:
+        """Yield the terms of a field that begin with a text, with the values of their postings."""
+        whole = self._start(POSTINGS, field)
+        encoded = whole + start.encode("utf-8", "surrogatepass")
+        for pairs in self._scan(*keys.within(encoded)):
+            for key, value in pairs:
+                yield key[len(whole) :].decode("utf-8", "surrogatepass"), value
+
+    def _start(self, side: bytes, field: int) -> bytes:
+        return self._prefix + side + self._of + bytes((field,))
+
+
 def heads(scan: Scan, prefix: bytes) -> list[Head]:
     """Return the heads of an index in the order of their numbers."""
     return [
@@ -347,10 +384,24 @@ def heads(scan: Scan, prefix: bytes) -> list[Head]:
 
 
 def of_index(tx: Transaction, prefix: bytes) -> list[TextSegment]:
-    """Return the segments of an index as a transaction sees them."""
+    """Return the segments of a FULLTEXT index as a transaction sees them."""
     return [
         TextSegment(tx.get, tx.scan, prefix, head, keeps=True) for head in heads(tx.scan, prefix)
     ]
+
+
+def live_count(scan: Scan, prefix: bytes) -> int:
+    """Return the number of records in the segments of an index."""
+    return sum(head.live for head in heads(scan, prefix))
+
+
+def count_fresh(scan: Scan, prefix: bytes, tick: Tick) -> int:
+    """Return the number of marked records."""
+    found = 0
+    for ids in fresh_ids(scan, prefix):
+        found += len(ids)
+        tick()
+    return found
 
 
 def fresh_ids(scan: Scan, prefix: bytes) -> Iterator[list[bytes]]:

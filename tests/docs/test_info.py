@@ -34,6 +34,7 @@ DEFINE INDEX ready ON full FIELDS f;
 DEFINE TABLE many; INSERT INTO many $rows;
 DEFINE FUNCTION fit($n: int) { $n }; DEFINE ANALYZER en TOKENIZERS class FILTERS lowercase;
 DEFINE INDEX words ON full FIELDS text FULLTEXT ANALYZER en BOOST text 2;
+DEFINE INDEX near ON full FIELDS v VECTOR DIMENSION 2;
  DEFINE VAULT w; DEFINE SPACE s EXPIRE 1h; SET 'k' IN s VALUE 1;
 DEFINE TOPIC bounded BYTES 1MiB; DEFINE TOPIC unbounded; DEFINE TOPIC dead;
 DEFINE TABLE telling ON CHANGE OF f PUBLISH INTO unbounded;
@@ -52,7 +53,12 @@ ASKED: Final = {
     "NAMESPACE": ["NAMESPACE a"],
     "DATABASE": ["DATABASE a.b"],
     "TABLE": ["TABLE full", "TABLE many", "TABLE telling"],
-    "INDEX": ["INDEX ready ON full", "INDEX words ON full", "INDEX refused ON many"],
+    "INDEX": [
+        "INDEX ready ON full",
+        "INDEX words ON full",
+        "INDEX near ON full",
+        "INDEX refused ON many",
+    ],
     "SPACE": ["SPACE s"],
     "TOPIC": ["TOPIC bounded", "TOPIC unbounded"],
     "GROUP": ["GROUP g ON bounded"],

@@ -85,6 +85,9 @@ class Tables:
     def text_queries(self, path: Path) -> list[tuple[Analyzer, Query]]:
         return [(self._plain, Term("b"))]
 
+    def distance(self, record: Any) -> float:
+        raise AssertionError("no test of the language alone has distances")
+
     def select(self, select: tree.Select, parent: Any) -> Any:
         self.selected += 1
         outer = dict(self.variables)

@@ -32,8 +32,8 @@ LISTED = """
     weekday week unix from_unix trunc add diff} type::{of int float decimal
     string datetime duration record} rand::{uuid int} record::{id table}
     search::{all analyze any boost fuzzy highlight matches not offsets phrase prefix rrf score
-    snippet} vector::{cosine euclidean
-    dot} crypto::{sha256 md5}
+    snippet} vector::{cosine distance
+    euclidean dot} crypto::{sha256 md5}
 """
 
 

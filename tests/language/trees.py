@@ -133,6 +133,7 @@ def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
             st.lists(inner, min_size=2, max_size=5),
         ),
         st.builds(tree.Range, inner, inner, st.booleans()),
+        st.builds(tree.Nearest, inner, inner, inner, st.none() | inner),
         choices(inner),
         calls(inner),
         selects(inner).map(tree.Subquery),

@@ -22,7 +22,7 @@ import storage.search.folding
 import storage.txn.ledger
 from actors.scripts import text_search
 from actors.scripts.text_index import TextIndex
-from actors.text_folds import analysis_of
+from actors.segment_folds import analysis_of, content_of
 from language import tree
 from language.functions.search import text_matches
 from language.parser import parse_expression
@@ -91,12 +91,12 @@ def some_record(rng: Random) -> dict[str, Any]:
 
 def asked(tx: Transaction, table: Table, query: Any) -> text_search.TextAccess:
     """The records that the index leads to."""
-    found = text_search.text_access(_run(tx), table, NODE, query)
+    found = text_search.text_access(run_of(tx), table, NODE, query)
     assert not isinstance(found, str)
     return found
 
 
-def _run(tx: Transaction) -> Any:
+def run_of(tx: Transaction) -> Any:
     """Part of a statement's execution that a search uses."""
     return SimpleNamespace(
         transaction=tx, tick=lambda *_: None, memory=WorkingMemory(), texts=None,
@@ -177,7 +177,7 @@ def _misjudged(
     known = {id: _postings(definition, repr(_fields(row))) for id, row in rows.items()}
     for value in rng.sample(QUERIES, 1):
         query = parse_query(value, analyzer)
-        search = TextIndex(_run(tx), table, index, query)
+        search = TextIndex(run_of(tx), table, index, query)
         wanted = {} if query is None else plain.scores(query, known, index.text)
         number, lists = search.ranked(rng.choice([1, 10]))
         ids = [id for some in lists for id in some]
@@ -189,7 +189,7 @@ def _misjudged(
             wrong.append(f"{value!r}: other scores")
         if ids != sorted(ids, key=lambda id: (-search.score(id, None), id)):
             wrong.append(f"{value!r}: another order")
-        again = TextIndex(_run(tx), table, index, query)
+        again = TextIndex(run_of(tx), table, index, query)
         if ids and [again.score(id, None) for id in ids] != found:
             wrong.append(f"{value!r}: other scores by another way")
     return wrong
@@ -232,7 +232,7 @@ class TextBook(IndexBook):
                 ledger = self.ledger
                 with self.begin_transaction() as tx:
                     found = self.table(tx).indexes
-                fold = Fold(self.engine, analysis_of, partial(may_write, ledger))
+                fold = Fold(self.engine, content_of, partial(may_write, ledger))
                 works = (fold.work(index.key) for index in found)
                 self.work = next((one for one in works if one is not None), None)
                 if self.work is None:
@@ -319,10 +319,10 @@ def step(rng: Random, store: TextBook) -> list[str]:
             if rng.random() < 0.85:
                 with suppress(Conflict):
                     store.commit(tx)
-    return wrong or _reach_disk(rng, store)
+    return wrong or reach_disk(rng, store)
 
 
-def _reach_disk(rng: Random, store: TextBook) -> list[str]:
+def reach_disk(rng: Random, store: TextBook) -> list[str]:
     kind = rng.random()
     if kind < 0.5:
         store.durable()

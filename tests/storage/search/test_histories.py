@@ -21,11 +21,11 @@ from protocol.values import unpaced
 from storage.formats.keys import RECORD_PREFIX_BYTES, within
 from storage.indexes import derived
 from storage.indexes.entries import IndexMaintainer
-from storage.indexes.text_markers import FRESH, TextMarkers
+from storage.indexes.fresh_markers import FRESH, FreshMarkers
 from storage.records import records
 from storage.records.records import RecordChanges
 from storage.search.folding import Fold
-from storage.search.segments import Head, TextSegment
+from storage.search.segments import Head, Segment
 from storage.txn.ledger import Ledger
 from tests.storage.books import digests
 from tests.storage.search.history import TextBook, asked, may_write, run_history
@@ -48,12 +48,14 @@ def test_an_index_leads_to_what_a_plain_search_finds(
     figure("histories of a FULLTEXT index", len(seeds))
 
 
-def _no_marker_at_a_delete(self: TextMarkers, old: Any, new: Any, id: bytes) -> dict[bytes, bytes]:
-    return {} if new is None else MOVED(self, old, new, id)
+def _no_marker_at_a_delete(
+    self: FreshMarkers, old: Any, new: Any, id: bytes, *, written: bool = False
+) -> dict[bytes, bytes]:
+    return {} if new is None else MOVED(self, old, new, id, written=written)
 
 
 def _without_markers(self: IndexMaintainer, *arguments: Any) -> None:
-    with patch.object(TextMarkers, "of_many", lambda self, columns, ids: ({}, 0)):
+    with patch.object(FreshMarkers, "of_many", lambda self, columns, ids: ({}, 0)):
         DELETE(self, *arguments)
 
 
@@ -63,11 +65,11 @@ def _count_deleted(self: SegmentSearch, live: Any, leaves: Any, known: Statistic
 
 DELETE = IndexMaintainer.delete_together
 COUNT = SegmentSearch.count
-MOVED = TextMarkers.moved
-LIVE_IDS = TextSegment.live_ids
+MOVED = FreshMarkers.moved
+LIVE_IDS = Segment.live_ids
 FAULTS: dict[str, tuple[int, Any]] = {
     "no marker at a delete": (
-        0, lambda: patch.object(TextMarkers, "moved", _no_marker_at_a_delete),
+        0, lambda: patch.object(FreshMarkers, "moved", _no_marker_at_a_delete),
     ),
     "no markers of records that are deleted together": (
         0, lambda: patch.object(IndexMaintainer, "delete_together", _without_markers),
@@ -81,9 +83,9 @@ FAULTS: dict[str, tuple[int, Any]] = {
     "a merge that keeps deleted records": (
         0,
         lambda: patch.object(
-            TextSegment, "live_ids",
+            Segment, "live_ids",
             lambda self: LIVE_IDS(
-                TextSegment(self._get, self._scan, self._prefix, replace(self.head, deleted=0))
+                Segment(self._get, self._scan, self._prefix, replace(self.head, deleted=0))
             ),
         ),
     ),

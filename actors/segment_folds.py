@@ -1,4 +1,4 @@
-"""Folds of FULLTEXT indexes: fresh records become segments, in slices of the loop.
+"""Folds of FULLTEXT and VECTOR indexes: fresh records become segments, in slices of the loop.
 
 It is a part of the index builder (`actors/indexes.py`), and works on every node for itself, whether
 it leads or follows: segments are derived from records and in no log. One index is folded at a time.
@@ -16,7 +16,9 @@ from language.search.analysis import Analyzer
 from language.search.compiled import analyzer_of, digest_of
 from protocol import limits
 from storage.indexes.entries import Index
+from storage.search.contents import Content, TextContent, VectorContent
 from storage.search.folding import WAITS, Fold
+from storage.search.segments import Get
 
 LOOK_SECONDS: Final = 1.0
 """Delay until the next look for fresh records, seconds."""
@@ -25,7 +27,7 @@ WAIT_SECONDS: Final = 0.02
 
 
 class _Analysis:
-    """Analyzer of an index: `folding.TextAnalysis`."""
+    """Analyzer of an index: `contents.TextAnalysis`."""
 
     def __init__(self, analyzer: Analyzer, digest: bytes) -> None:
         self.digest = digest
@@ -39,8 +41,15 @@ def analysis_of(index: Index) -> _Analysis:
     return _Analysis(analyzer_of(definition), digest_of(definition))
 
 
-class TextFolds:
-    """Work of the builder on FULLTEXT indexes.
+def content_of(index: Index, get: Get) -> Content:
+    """Return the content of an index of segments. :param get: of the state"""
+    if index.vector is not None:
+        return VectorContent(index, get)
+    return TextContent(index, analysis_of(index))
+
+
+class SegmentFolds:
+    """Work of the builder on indexes made of segments.
 
     :param now_us: monotonic clock
     """
@@ -50,12 +59,12 @@ class TextFolds:
         self._state, self._now_us = ledger.state, now_us
         self._fold = Fold(
             ledger.state.engine,
-            analysis_of,
+            content_of,
             lambda: ledger.may_apply and not ledger.applies_part and not committer.disk_full,
         )
         self._work: Iterator[object] | None = None
-        self._indexes: list[bytes] = []
-        """Keys of the declarations of FULLTEXT indexes."""
+        self.indexes: list[bytes] = []
+        """Keys of the declarations of these indexes."""
         self._queue: deque[bytes] = deque()
         """Indexes of this round that may have fresh records."""
         self._searched = False
@@ -73,7 +82,7 @@ class TextFolds:
             if self._work is None:
                 self._work = self._next()
                 if self._work is None:
-                    return LOOK_SECONDS if self._indexes or self._catalog is None else None
+                    return LOOK_SECONDS if self.indexes or self._catalog is None else None
             # Cleared first: work that fails is not gone on with.
             work, self._work = self._work, None
             done = object()
@@ -87,8 +96,8 @@ class TextFolds:
 
     @property
     def any(self) -> bool:
-        """True if there is a FULLTEXT index, as far as is known."""
-        return bool(self._indexes)
+        """True if there is such an index, as far as is known."""
+        return bool(self.indexes)
 
     def close(self) -> None:
         """End the work: its view of the engine is released."""
@@ -113,7 +122,7 @@ class TextFolds:
                 # A fold takes a bounded number of records: there may be more.
                 self._queue.append(key)
                 return work
-        self._queue.extend(self._indexes)
+        self._queue.extend(self.indexes)
         return None
 
     def _search(self) -> Iterator[object]:
@@ -121,6 +130,6 @@ class TextFolds:
         for keys in self._fold.declared():
             found += keys
             yield None
-        self._indexes = found
+        self.indexes = found
         self._queue.clear()
         self._queue.extend(found)

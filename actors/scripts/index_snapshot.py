@@ -1,0 +1,112 @@
+"""Snapshot of an index made of segments: its segments, and the records that are read themselves.
+
+The segments less their deleted and fresh records, plus the fresh records themselves, are the whole
+table, whatever folds have done. While the index is built, every record is fresh. Imports numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from sys import maxsize
+from typing import TYPE_CHECKING, Final
+
+from language.search.retrieval import Mask
+from protocol.values import paced
+from storage.catalog.tables import Table
+from storage.formats import keys
+from storage.indexes.entries import FAILED, Index
+from storage.records import records
+from storage.search import segments
+from storage.search.postings import live_records
+from storage.search.segments import Head, Segment
+
+if TYPE_CHECKING:
+    from actors.scripts.execution import Execution
+
+ID_BYTES: Final = 128
+"""Memory of an id with its score, about."""
+_LOOKED: Final = 512
+
+
+class IndexSnapshot:
+    """Segments and fresh records of an index, in one table, as a statement sees them."""
+
+    def __init__(self, run: Execution, table: Table, index: Index) -> None:
+        self.run, self.table, self.index = run, table, index
+        self._marked: list[bytes] | None = None
+
+    def is_current(self, head: Head) -> bool:
+        """True if a segment has the form of this index."""
+        raise NotImplementedError
+
+    @property
+    def _is_built(self) -> bool:
+        return self.index.is_complete and self.index.state != FAILED
+
+    @cached_property
+    def _heads(self) -> list[Head]:
+        if not self._is_built:
+            return []
+        return segments.heads(self.run.transaction.scan, self.index.entries)
+
+    def _segment(self, head: Head, kind: type[Segment] = Segment) -> Segment:
+        tx = self.run.transaction
+        return kind(tx.get, tx.scan, self.index.entries, head, keeps=True)
+
+    def has_few_fresh(self, most: int) -> bool:
+        """True if at most so many records are marked in an index that is built."""
+        marked: list[bytes] = []
+        for ids in segments.fresh_ids(self.run.transaction.scan, self.index.entries):
+            marked += ids
+            if len(marked) > most:
+                return False
+            self.run.tick()
+        self._marked = marked
+        return True
+
+    @cached_property
+    def fresh(self) -> list[bytes]:
+        """Ids of the records that are read themselves, in order."""
+        tx, run = self.run.transaction, self.run
+        found: list[bytes] = []
+        if not self._is_built:
+            prefix = self.table.prefix
+            for pairs in records.scan_keys(tx, *keys.within(prefix)):
+                found += [key[len(prefix) :] for key, _ in pairs]
+                run.tick()
+        else:
+            if self._marked is None:
+                self.has_few_fresh(maxsize)
+            found = list(self._marked or [])
+            marked = set(found)
+            for head in self._heads:
+                # A segment of another form says nothing: each of its records is looked at.
+                if not self.is_current(head):
+                    ids = self._segment(head).live_ids()
+                    found += [id for id in paced(ids, run.tick) if id not in marked]
+            found.sort()
+        run.memory.held += len(found) * ID_BYTES
+        return found
+
+    def live(self, segment: Segment) -> Mask:
+        """Return the records of a segment that are neither deleted nor fresh."""
+        found = live_records(segment.head)
+        for at in range(0, len(self.fresh), _LOOKED):
+            found[list(segment.numbers(self.fresh[at : at + _LOOKED]))] = False
+            self.run.tick()
+        return found
+
+    def current(self) -> Iterator[Head]:
+        """Yield the heads of the segments that are read."""
+        return filter(self.is_current, self._heads)
+
+    @property
+    def segment_count(self) -> int:
+        """Number of segments."""
+        return len(self._heads)
+
+    @property
+    def fresh_count(self) -> int:
+        """Number of records that are read themselves."""
+        return len(self.fresh)

@@ -1,0 +1,290 @@
+"""NEAREST and ORDER BY a distance: rows of a table by the VECTOR index over a field.
+
+The k nearest of the rows that the rest of WHERE passes are found here, so the statement gets them
+as its only rows. If another index leads to few records, these are compared exactly. Else the lists
+of the index whose centroids are nearest are read, and more of them if few rows pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from language import tree
+from language.nearest import ByDistance, Nearest
+from language.rows import Batch, Pairs
+from language.select import SelectPlan
+from protocol import order
+from protocol.errors import BadRequest, TooLarge, TypeRefused
+from protocol.paths import Path, path_text
+from protocol.values import RecordId, Value, type_name
+from storage.catalog.tables import Table
+from storage.formats import keys
+from storage.formats.keys import Pair
+from storage.indexes.entries import FAILED, Index
+from storage.indexes.vector_markers import unfit, wanted_of
+from storage.records import records
+
+if TYPE_CHECKING:
+    from actors.scripts.access_paths import AccessPath
+    from actors.scripts.execution import Execution
+    from actors.scripts.vector_index import KNearest, VectorIndex
+
+K: Final = 10_000
+"""Most rows of NEAREST."""
+CANDIDATES: Final = 2_000
+"""Most records of another index that are compared exactly."""
+FRESH_MOST: Final = 20_000
+"""Most marked records that are read beside an index; with more, a scan reads the table."""
+_FRESH_PART: Final = 2
+"""A scan is as good if more than this part of the table is marked."""
+_SCANNED: Final = frozenset({"scan", "range"})
+
+
+@dataclass(slots=True)
+class NearestAccess:
+    """Way of one NEAREST, for EXPLAIN.
+
+    :ivar way: `lists`, `candidates` of another index, or `all`
+    """
+
+    way: str
+    probes: int = 0
+    widened: int = 0
+    looked_at: int = 0
+    fresh: int = 0
+    by: dict[str, Value] = field(default_factory=dict)
+
+    def described(self) -> dict[str, Value]:
+        """Describe it for EXPLAIN."""
+        told: dict[str, Value] = {"way": self.way}
+        if self.way == "lists":
+            told |= {"probes": self.probes, "widened": self.widened}
+        return {**told, "looked_at": self.looked_at, "fresh": self.fresh, **self.by}
+
+
+def index_of(table: Table, path: Path) -> Index:
+    """Return the VECTOR index over a field. :raises BadRequest: there is none, or it has failed"""
+    for index in table.indexes:
+        if index.vector is not None and index.paths == (path,):
+            if index.state == FAILED:
+                raise BadRequest(
+                    f"index {index.name} of {table.name} has failed: REBUILD or DROP it"
+                )
+            return index
+    shown = path_text(path)
+    raise BadRequest(
+        f"NEAREST takes the field of a VECTOR index of {table.name}, and there is none over"
+        f" {shown}: DEFINE INDEX … ON {table.name} FIELDS {shown} VECTOR DIMENSION …"
+    )
+
+
+def nearest_path(
+    run: Execution,
+    plan: SelectPlan,
+    nearest: Nearest,
+    table: Table,
+    source: keys.Range,
+    other: AccessPath,
+) -> AccessPath:
+    """Return the access path of the k nearest rows.
+
+    :param source: range of keys in which they are
+    :param other: access path of the rest of WHERE
+    """
+    from actors.scripts.vector_index import KNearest, VectorIndex
+
+    index = index_of(table, nearest.path)
+    k, vector = _count(run, nearest.node), _vector(run, nearest.node, index)
+    search = VectorIndex(run, table, index, vector)
+    record_ids = records.record_id(table)
+
+    def passing(pairs: list[Pair]) -> list[Pair]:
+        start, end = source
+        pairs = [one for one in pairs if start <= one[0] < end]
+        kept = plan.passing(Pairs(pairs, record_ids), run) if pairs else []
+        return [pairs[number] for number in kept]
+
+    filters = plan.conditional or source != keys.within(table.prefix)
+    found = KNearest(search, k, passing if filters else None)
+    few = other.access not in _SCANNED and other.entries is not None
+    if few and (other.entries or 0) <= CANDIDATES:
+        access = _compared(run, plan, search, k, found, other)
+    elif other.access == "range" or not _has_few_fresh(run, table, index, search):
+        access = _compared(run, plan, search, k, found, other)
+        access.way = "all"
+    else:
+        probes = (
+            None if nearest.node.probes is None else _positive(run, nearest.node.probes, "PROBES")
+        )
+        access = _searched(search, found, probes)
+    access.looked_at = search.looked_at
+    distances = run.distances
+    assert distances is not None, "the statement has opened them"
+    for one in found.found:
+        distances[table.name, one.id] = found.distance(one)
+    pairs = [one.pair for one in found.found]
+    return replace(
+        other,
+        access="nearest",
+        batches=iter([Pairs(pairs, record_ids)] if pairs else []),
+        ordered=False,
+        reverse=False,
+        indexes=(index.name,),
+        answered=plan.question.conditions,
+        used=other.used if access.way == "candidates" else (),
+        entries=None,
+        texts=(),
+        nearest=access,
+        columns=None,
+        by_row=None,
+    )
+
+
+def _compared(
+    run: Execution,
+    plan: SelectPlan,
+    search: VectorIndex,
+    k: int,
+    found: KNearest,
+    other: AccessPath,
+) -> NearestAccess:
+    """Compare all records of another access path exactly."""
+    from actors.scripts.vector_index import ScannedNearest
+
+    nearest = ScannedNearest(search, k)
+    for batch in other.batches:
+        assert isinstance(batch, Pairs)
+        run.count_read(len(batch.pairs))
+        kept = plan.passing(batch, run)
+        for at in range(0, len(kept), _STEP):
+            nearest.add([batch.pairs[number] for number in kept[at : at + _STEP]])
+            run.tick()
+    # They pass: their conditions were evaluated.
+    found.passing = None
+    found.take(nearest)
+    by: dict[str, Value] = {}
+    if other.indexes:
+        by["by"] = list(other.indexes)
+    return NearestAccess("candidates", by=by)
+
+
+_STEP: Final = 64
+
+
+def _searched(search: VectorIndex, found: KNearest, probes: int | None) -> NearestAccess:
+    """Find the nearest by the lists of the index."""
+    lists = search.list_count
+    stop = probes = min(search.probes if probes is None else probes, lists)
+    start, widened = 0, 0
+    while True:
+        found.take(search.candidates(start, stop))
+        wanted = found.wanted_lists(probes)
+        if stop >= lists or (len(found.found) == found.k and wanted <= stop):
+            break
+        # Too few rows pass: at least as many lists again.
+        start, stop = (
+            stop,
+            min(max(wanted, stop if len(found.found) == found.k else 2 * stop), lists),
+        )
+        widened += 1
+    way = "all" if stop >= lists else "lists"
+    return NearestAccess(way, stop, widened, fresh=search.fresh_count)
+
+
+def _has_few_fresh(run: Execution, table: Table, index: Index, search: VectorIndex) -> bool:
+    if not index.is_complete:
+        return False
+    most = max(records.about(run.transaction, table) // _FRESH_PART, 64)
+    return search.has_few_fresh(min(most, FRESH_MOST))
+
+
+# --- operands -------------------------------------------------------------------------------------
+
+
+def _count(run: Execution, node: tree.Nearest) -> int:
+    k = _positive(run, node.count, "NEAREST")
+    if k > K:
+        raise TooLarge(f"NEAREST finds at most {K} rows", limit=K)
+    return k
+
+
+def _positive(run: Execution, node: tree.Expression, what: str) -> int:
+    value = run.evaluate(node)
+    if type(value) is not int:
+        raise TypeRefused(f"{what} takes an int, not {type_name(value)}", found=type_name(value))
+    if value < 1:
+        raise BadRequest(f"{what} takes an int of 1 or more")
+    return value
+
+
+def _vector(run: Execution, node: tree.Nearest, index: Index) -> list[Any]:
+    assert index.vector is not None
+    value = run.evaluate(node.to)
+    found = unfit(value, index.vector)
+    if found is not None:
+        wanted = wanted_of(index.vector)
+        raise TypeRefused(
+            f"NEAREST takes an {wanted}, by index {index.name}, not {found}",
+            wanted=wanted, found=found,
+        )  # fmt: skip
+    return value  # type: ignore[no-any-return]
+
+
+def distance(run: Execution, record: Any) -> float:
+    """Return the distance of a row; see `Env.distance`."""
+    if type(record) is RecordId and run.distances is not None:
+        found = run.distances.get((record.table, order.encode(record.id)))
+        if found is not None:
+            return found
+    raise BadRequest("vector::distance is about the rows that NEAREST has found")
+
+
+# --- ORDER BY a distance --------------------------------------------------------------------------
+
+
+def in_order(
+    run: Execution, plan: SelectPlan, table: Table
+) -> tuple[Index, NearestAccess, Iterator[Batch]] | None:
+    """Return the index that has the order of ORDER BY a distance, and all rows of a table in this
+    order; None: rows are sorted."""
+    wanted = plan.by_distance
+    if wanted is None:
+        return None
+    index = next((one for one in table.indexes if _serves(one, wanted)), None)
+    if index is None or index.vector is None:
+        return None
+    most, count = plan.most(run), records.count(run.transaction, table)
+    # Without LIMIT, or with a large one, most records are read anyway.
+    if most is None or most * _LIMIT > count:
+        return None
+    value = run.evaluate(wanted.to)
+    # A scan refuses it, if it comes to that.
+    if unfit(value, index.vector) is not None:
+        return None
+    from actors.scripts.vector_index import VectorIndex
+
+    search = VectorIndex(run, table, index, value)
+    if index.state == FAILED or not _has_few_fresh(run, table, index, search):
+        return None
+    # The functions refuse other values: a scan says so.
+    if search.count != count:
+        return None
+    record_ids = records.record_id(table)
+    way = NearestAccess("all", looked_at=count, fresh=search.fresh_count)
+    return index, way, (Pairs(pairs, record_ids) for pairs in search.in_order())
+
+
+def _serves(index: Index, wanted: ByDistance) -> bool:
+    """True if an index has the order of a distance: bytes don't tell it."""
+    options = index.vector
+    return (
+        options is not None
+        and index.paths == (wanted.path,)
+        and (options.distance, options.type) == (wanted.distance, "F32")
+    )
+
+
+_LIMIT: Final = 5
+"""ORDER BY a distance reads the index if it needs at most one record of so many."""

@@ -1,0 +1,122 @@
+"""Training of the lists of VECTOR indexes, by the leader.
+
+An index gets lists when it has more than 10 000 vectors, and new ones when it has four times as
+many as at the last training. A sample is read in slices, and k-means runs in a process of its own.
+A commit puts the centroids into the state: so all nodes have the same lists. The folds of each node
+then make its segments again. A training that is lost, by a kill or another leader, is begun again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from actors.commits.committer import NODE, Committer
+from actors.runtime import Runtime
+from protocol.errors import (
+    Busy,
+    Conflict,
+    DiskFull,
+    Draining,
+    Failed,
+    NotEnoughReplicas,
+    NotWritable,
+    UnknownOutcome,
+)
+from storage.engine.engine import EngineReader
+from storage.indexes import index_rows
+from storage.indexes.entries import FAILED, Index
+from storage.search import segments
+
+if TYPE_CHECKING:
+    from storage.search.training import Floats
+
+MODULE: Final = "storage.search.training"
+_REFUSED: Final = (
+    NotWritable, NotEnoughReplicas, Conflict, Busy, DiskFull, UnknownOutcome, Failed, Draining,
+)  # fmt: skip
+"""Refusals of the commit: the training is begun again later, by whoever leads then."""
+
+
+class VectorTraining:
+    """Trainings of one store, one at a time."""
+
+    def __init__(self, runtime: Runtime, committer: Committer) -> None:
+        self._runtime, self._committer = runtime, committer
+        self._task: asyncio.Task[None] | None = None
+
+    def look(self, declared: list[bytes]) -> None:
+        """Begin a training if an index wants one. :param declared: keys of the declarations"""
+        if self._task is not None or self._committer.not_writable() is not None:
+            return
+        engine = self._committer.ledger.state.engine
+        for key in declared:
+            value = engine.get(key)
+            index = None if value is None else index_rows.read(key, value)
+            if index is not None and self._wants(engine, index):
+                self._task = self._runtime.loop.create_task(self._train(index))
+                self._task.add_done_callback(self._ended)
+                return
+
+    def close(self) -> None:
+        """End the training: nothing of it is kept."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _wants(self, engine: EngineReader, index: Index) -> bool:
+        if index.vector is None or not index.is_complete or index.state == FAILED:
+            return False
+        vectors = segments.live_count(engine.scan, index.entries)
+        if vectors <= ONE_LIST:
+            return False
+        # It imports numpy, which nodes without such an index don't load.
+        from storage.search.centroids import wants_training
+
+        return wants_training(engine.get, index, vectors)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._runtime.report_error(type(self).__name__, error)
+
+    async def _train(self, index: Index) -> None:
+        from storage.search import centroids
+        from storage.search.training import Request, read_answer
+        from storage.search.vectors import vectors_of
+
+        assert index.vector is not None
+        engine, now_us = self._committer.ledger.state.engine, self._runtime.clock.monotonic_us
+        vectors = segments.live_count(engine.scan, index.entries)
+        lists = centroids.lists_for(vectors, index.vector)
+        parts: list[Floats] = []
+        until_us = now_us() + _SLICE_US
+        for rows in vectors_of(engine, index, max(vectors // (centroids.SAMPLE * lists), 1)):
+            parts.append(rows)
+            if now_us() >= until_us:
+                await asyncio.sleep(0)
+                until_us = now_us() + _SLICE_US
+        request = Request(index.id, lists, index.vector.distance == "COSINE", parts)
+        answer = await self._runtime.compute(MODULE, request.pack())
+        rows = read_answer(answer, index.vector.dimension)
+        try:
+            await self._commit(index, lambda tx, found: centroids.put(tx, found, rows, vectors))
+        except _REFUSED:
+            return
+
+    async def _commit(self, index: Index, put: Callable[[Any, Index], None]) -> None:
+        committer = self._committer
+        with committer.begin_transaction() as tx:
+            found = index_rows.find(tx, index.key)
+            # It was dropped or rebuilt meanwhile.
+            if found is None or found.entries != index.entries:
+                return
+            put(tx, found)
+            ticket = committer.commit(tx, NODE, reason="vector lists")
+        await committer.released(ticket)
+
+
+ONE_LIST: Final = 10_000
+"""Most vectors of an index with one list."""
+_SLICE_US: Final = 2_000

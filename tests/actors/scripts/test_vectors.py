@@ -1,0 +1,134 @@
+"""VECTOR indexes in the life of a node: folds, lists, restarts, rights, and lazy imports."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import actors.vector_training
+from actors.environment import SystemScheduler
+from protocol.errors import NotAllowed
+from tests.callers import declare
+from tests.nodes import Running, running
+
+SIZE = 1_200
+RNG = Random(7)
+ROWS: list[dict[str, Any]] = [
+    {"id": n, "n": n % 100, "v": [RNG.gauss(n % 7, 1) for _ in range(4)]} for n in range(SIZE)
+]
+SETUP = """
+DEFINE TABLE doc; DEFINE INDEX emb ON doc FIELDS v VECTOR DIMENSION 4 DISTANCE EUCLIDEAN;
+INSERT INTO doc $rows RETURN NONE
+"""
+TO = [3.5, 3, 2, 4]
+NEAR = f"SELECT VALUE record::id(id) FROM doc WHERE v NEAREST 10 TO {TO}"
+
+
+def nearest(k: int = 10, **wanted: int) -> list[int]:
+    """Brute force."""
+    rows = [row for row in ROWS if all(row[name] == value for name, value in wanted.items())]
+    far = sorted(
+        (sum((a - b) ** 2 for a, b in zip(row["v"], TO, strict=True)), row["id"]) for row in rows
+    )
+    return [id for _, id in far[:k]]
+
+
+async def until(node: Running, **wanted: Any) -> dict[str, Any]:
+    """INFO of the index, once it has some values."""
+    while True:
+        info = await node.value("INFO FOR INDEX emb ON doc")
+        if all(info[name] == value for name, value in wanted.items()):
+            return info  # type: ignore[no-any-return]
+        await asyncio.sleep(0.02)
+
+
+async def explained(node: Running, query: str) -> dict[str, Any]:
+    """The source that EXPLAIN shows for a query."""
+    return (await node.value(f"EXPLAIN {query}"))["sources"][0]  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actors.vector_training, "ONE_LIST", 1_000)
+
+
+async def test_one_list_is_exact(node: Running) -> None:
+    await node.answer(SETUP, {"rows": ROWS})
+    assert await node.value(NEAR) == nearest()
+    info = await until(node, fresh=0)
+    assert (info["records"], info["lists"], info["largest_list"]) == (SIZE, 1, SIZE)
+    assert await node.value(NEAR) == nearest()
+    assert await node.value(f"{NEAR} AND n = 3") == nearest(n=3)
+    await node.values(f"UPDATE doc:{nearest()[0]} SET v = [90, 90, 90, 90] RETURN NONE")
+    assert await node.value(NEAR) == nearest(11)[1:]
+    assert (await explained(node, NEAR))["fresh"] == 1
+
+
+@pytest.mark.usefixtures("_small")
+async def test_lists_are_trained_and_stay(tmp_path: Path) -> None:
+    async with running(tmp_path / "store") as node:
+        await node.answer(SETUP, {"rows": ROWS})
+        info = await until(node, fresh=0, lists=136)
+        while info["largest_list"] > SIZE // 8:
+            info = await until(node, fresh=0)
+        assert info["probes"] == 23
+        way = await explained(node, NEAR)
+        assert (way["way"], way["probes"]) == ("lists", 23) and way["looked_at"] < SIZE
+        found = await node.value(NEAR)
+        assert len(set(found) & set(nearest())) >= 8
+        assert await node.value(f"{NEAR} PROBES 1000") == nearest()
+        assert (await explained(node, f"{NEAR} PROBES 1000"))["way"] == "all"
+        # Few pass: more lists are read.
+        assert await node.value(f"{NEAR} PROBES 2 AND n = 3") == nearest(n=3)
+        way = await explained(node, f"{NEAR} PROBES 2 AND n = 3")
+        assert way["widened"] > 0 if way["way"] == "lists" else way["looked_at"] == SIZE
+        check = await node.value("CHECK INDEX emb ON doc")
+        assert check == {"records": SIZE, "entries": SIZE, "missing": 0, "surplus": 0}
+    async with running(tmp_path / "store") as node:
+        assert await node.value(NEAR) == found
+        await node.values("REBUILD INDEX emb ON doc")
+        assert await node.value(NEAR) == nearest()
+        await until(node, fresh=0, lists=136)
+
+
+@pytest.mark.usefixtures("_small")
+async def test_a_training_that_was_killed_is_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+
+    async def never(self: SystemScheduler, module: str, request: bytes) -> bytes:
+        asked.set()
+        await asyncio.Event().wait()
+        return b""
+
+    with monkeypatch.context() as hindered:
+        hindered.setattr(SystemScheduler, "compute", never)
+        async with running(tmp_path / "store") as node:
+            await node.answer(SETUP, {"rows": ROWS})
+            await asked.wait()
+            assert await node.value(NEAR) == nearest()
+    async with running(tmp_path / "store") as node:
+        await until(node, fresh=0, lists=136)
+
+
+async def test_rights(node: Running) -> None:
+    await node.answer(SETUP, {"rows": ROWS[:20]})
+    eve = await declare(node.node, "eve", "member")
+    answer = await node.answer(NEAR, caller=eve)
+    assert answer.refusal is not None and answer.refusal.code in ("Unknown", "NotAllowed")
+    viewer = await declare(node.node, "vic", "viewer")
+    assert len((await node.answer(NEAR, caller=viewer)).results[0].value) == 10  # type: ignore[arg-type]
+    answer = await node.answer("DEFINE INDEX i ON doc FIELDS w VECTOR DIMENSION 2", caller=viewer)
+    assert type(answer.refusal) is NotAllowed
+
+
+def test_a_node_without_vectors_imports_no_library_for_them() -> None:
+    code = "import sys, actors.node; sys.exit(any('numpy' in one for one in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
