@@ -2,10 +2,11 @@
 
 A user that owns one database of a node, and nothing else, sends it one costly input after another.
 Meanwhile another user reads a value, reads a key and creates a record, each every 10 ms on a
-connection of its own. The table shows how each input ended, the longest of these waits, and the
-longest hold of the node's loop, by its processor time and by the clock: on a busy machine the first
-says more. `late` is the prober's own longest delay. `--stacks` shows the stacks of the loop in its
-longest hold. The first row is without an input, as a baseline.
+connection of its own. The table shows how each input ended, the longest wait of each kind, and
+the longest turn of the node's loop, by its processor time and by the clock: on a busy machine the
+first says more; turns up to 5 ms are not reported. `late` is the prober's own longest delay.
+`--stacks` shows the stacks of the loop in its longest turn. The first row is without an input, as a
+baseline.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import tempfile
 import time
 from base64 import b64encode
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -30,12 +31,14 @@ from urllib import error, request
 from rich.console import Console
 from rich.table import Table
 
+from bench import analytics, sales
 from bench.nodes import NAMESPACE, NodeProcess, define_place
+from bench.processes import MEASURED
 from bench.watched import HELD, STACK, STACKS_SECONDS
 from language.patterns import PATTERNS_KNOWN
 from protocol import limits
 from protocol.frames import MessageKind, encode
-from storeclient import AsyncClient, AsyncDatabase
+from storeclient import AsyncClient, AsyncDatabase, RecordId
 from storeclient.errors import Refused, StoreError
 from surfaces.wire.connection import READ_BYTES
 
@@ -56,6 +59,10 @@ DEFINE TOPIC q;
 INSERT INTO t $rows RETURN NONE
 """
 ROWS: Final = 500
+MANY: Final = 1_000_000
+"""Rows of an input that reads or loads many, by default."""
+COLUMNS: Final = ("id", "at", "amount", "qty", "rate", "country", "product")
+SCANS: Final = 20
 PRIME: Final = 2**61 - 1
 """Modulus of Python's hash of integers: numbers that differ by a multiple of it collide."""
 PATTERNS: Final = PATTERNS_KNOWN + 1
@@ -66,9 +73,11 @@ NOTHING: Final = "(nothing)"
 class Guest:
     """The user that sends the costly inputs."""
 
-    def __init__(self, http: str, wire: str, seconds: float) -> None:
+    def __init__(self, http: str, wire: str, seconds: float, rows: int) -> None:
         self._http, self._wire = http, wire
         self.seconds = seconds
+        self.rows = rows
+        """Rows of an input that reads or loads many."""
         self.stack = AsyncExitStack()
         """Connections that stay open until the input has ended."""
 
@@ -363,6 +372,70 @@ async def sign_ins(guest: Guest) -> AsyncIterator[str]:
     yield counted([word for words in tried for word in words])
 
 
+# --- many rows, by column -------------------------------------------------------------------------
+
+
+def _sales(count: int) -> Iterator[tuple[Any, ...]]:
+    """Yield rows of `COLUMNS`. Their values repeat, as making them must not slow the load down."""
+    some = [
+        (*one[:-1], RecordId("product", one.product)) for one in next(sales.parts(count, 5_000))
+    ]
+    for number in range(1, count + 1):
+        yield (number, *some[number % len(some)][1:])
+
+
+async def _load(client: AsyncClient, count: int) -> str:
+    """Load rows into a new table."""
+    await outcome(client.run("DROP TABLE sale"))  # of an earlier input
+    products = [{"id": n, "name": sales.product_name(n)} for n in range(sales.PRODUCTS)]
+    await client.run(
+        f"DEFINE TABLE IF NOT EXISTS product; INSERT INTO product $rows IGNORE RETURN NONE;"
+        f" {analytics.FIELDS.format('sale')}",
+        {"rows": products},
+    )
+    database = client.database(NAMESPACE, "guest")
+    return await outcome(database.load("sale", _sales(count), columns=COLUMNS))
+
+
+async def _loaded(guest: Guest) -> AsyncClient:
+    """Return a client of a database with a new table of many rows, without columns."""
+    client = await guest.connected()
+    ended = await _load(client, guest.rows)
+    assert ended == "answered", ended
+    return client
+
+
+@hostile("load of many rows")
+async def loads(guest: Guest) -> AsyncIterator[str]:
+    """Load many typed rows by column."""
+    client = await guest.connected()
+    yield ""
+    yield await _load(client, guest.rows)
+
+
+@hostile("six columns of many rows built")
+async def builds(guest: Guest) -> AsyncIterator[str]:
+    """Scan many rows for the first time."""
+    client = await _loaded(guest)
+    yield ""
+    yield await outcome(client.run(
+        "SELECT country, sum(qty) AS q, sum(amount) AS a, mean(rate) AS r, max(at) AS t,"
+        " max(product) AS p FROM sale GROUP BY country"
+    ))  # fmt: skip
+
+
+@hostile("scans of many rows by column")
+async def scans(guest: Guest) -> AsyncIterator[str]:
+    """Scan many rows again and again, in all the ways of the bench."""
+    client = await _loaded(guest)
+    for scan in analytics.SCANS:
+        await client.run(scan.node)
+    yield ""
+    yield counted([
+        await outcome(client.run(scan.node)) for _ in range(SCANS) for scan in analytics.SCANS
+    ])  # fmt: skip
+
+
 @dataclass
 class Waits:
     """Waits of the other user, seconds."""
@@ -373,6 +446,10 @@ class Waits:
     refused: Counter[str] = field(default_factory=Counter)
     late: float = 0.0
     """The prober's own longest delay."""
+
+
+KINDS: Final = ("RETURN 1", "GET", "CREATE")
+"""Kinds of requests of the other user."""
 
 
 class Prober:
@@ -399,11 +476,15 @@ class Prober:
         waits, over = Waits(), asyncio.Event()
         asking = [
             asyncio.create_task(_ask(name, ask, waits, over))
-            for name, ask in {
-                "RETURN 1": lambda: plain.query("RETURN 1"),
-                "GET": lambda: keys.get("k"),
-                "CREATE": lambda: writes.query("CREATE t SET n = 1 RETURN NONE"),
-            }.items()
+            for name, ask in zip(
+                KINDS,
+                (
+                    lambda: plain.query("RETURN 1"),
+                    lambda: keys.get("k"),
+                    lambda: writes.query("CREATE t SET n = 1 RETURN NONE"),
+                ),
+                strict=True,
+            )
         ]
         try:
             ended = await work
@@ -473,11 +554,11 @@ class HostileInput:
 class Attacker:
     """Process of the guest."""
 
-    def __init__(self, node: NodeProcess, seconds: float) -> None:
+    def __init__(self, node: NodeProcess, seconds: float, rows: int) -> None:
         context = multiprocessing.get_context("spawn")
         self._end, theirs = context.Pipe()
         self._process = context.Process(
-            target=_guest, args=(node.http, node.wire, seconds, theirs), daemon=True
+            target=_guest, args=(node.http, node.wire, seconds, rows, theirs), daemon=True
         )
         self._process.start()
         theirs.close()
@@ -500,11 +581,11 @@ class Attacker:
         return str(await asyncio.to_thread(self._end.recv))
 
 
-def _guest(http: str, wire: str, seconds: float, end: Connection) -> None:
+def _guest(http: str, wire: str, seconds: float, rows: int, end: Connection) -> None:
     async def serve() -> None:
         while True:
             name = await asyncio.to_thread(end.recv)
-            guest = Guest(http, wire, seconds)
+            guest = Guest(http, wire, seconds, rows)
             async with guest.stack:
                 steps = INPUTS[name](guest)
                 end.send(await anext(steps))
@@ -529,11 +610,11 @@ def define(node: NodeProcess) -> None:
 
 
 async def measure(
-    node: NodeProcess, names: Sequence[str], seconds: float
+    node: NodeProcess, names: Sequence[str], seconds: float, rows: int
 ) -> AsyncIterator[HostileInput]:
     """Measure each input, after a baseline without any."""
     log_path = node.directory.with_suffix(".log")
-    attacker = Attacker(node, seconds)
+    attacker = Attacker(node, seconds, rows)
     try:
         async with Prober(node.wire) as prober:
             for name in (NOTHING, *names):
@@ -556,16 +637,15 @@ def table(rows: Sequence[HostileInput]) -> Table:
     shown = Table(show_edge=False, pad_edge=False)
     shown.add_column("input")
     shown.add_column("ended", overflow="fold")
-    for heading in ("s", "longest wait", "of", "late", "held, busy", "held", "refused"):
+    headings = [f"wait of {kind}" for kind in KINDS]
+    for heading in ("s", *headings, "late", "held, busy", "held", "refused"):
         shown.add_column(heading, justify="right")
     for row in rows:
-        worst = max(row.waits.longest, key=row.waits.longest.__getitem__)
         shown.add_row(
             row.name,
             row.ended,
             f"{row.took:.1f}",
-            f"{row.waits.longest[worst] * 1000:.0f} ms",
-            worst,
+            *(f"{row.waits.longest[kind] * 1000:.0f} ms" for kind in KINDS),
             f"{row.waits.late * 1000:.0f} ms",
             f"{row.held.busy:.0f} ms",
             f"{row.held.clock:.0f} ms",
@@ -583,6 +663,10 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=SECONDS, help="duration of inputs without an end"
     )
+    parser.add_argument("--rows", type=int, default=MANY, help="rows of inputs that take many")
+    parser.add_argument(
+        "--tree", type=Path, default=MEASURED, help="tree of the node, such as build/compiled"
+    )
     parser.add_argument(
         "--stacks", action="store_true", help="print the stacks that held the loop longest"
     )
@@ -591,7 +675,8 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="storenode-hostile-", dir=TOP / "build"))
     console = Console(width=WIDTH)
     try:
-        rows = asyncio.run(run(folder, asked.input or list(INPUTS), asked.seconds, console))
+        names = asked.input or list(INPUTS)
+        rows = asyncio.run(run(folder, names, asked.seconds, asked.rows, asked.tree, console))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     console.print(table(rows))
@@ -602,16 +687,21 @@ def main() -> None:
 
 
 async def run(
-    folder: Path, names: Sequence[str], seconds: float, console: Console
+    folder: Path,
+    names: Sequence[str],
+    seconds: float,
+    rows: int,
+    tree: Path,
+    console: Console,
 ) -> list[HostileInput]:
     """Measure on a fresh node."""
-    rows = []
-    with NodeProcess(folder / "store", module="bench.watched") as node:
+    found = []
+    with NodeProcess(folder / "store", module="bench.watched", tree=tree) as node:
         define(node)
-        async for row in measure(node, names, seconds):
+        async for row in measure(node, names, seconds, rows):
             console.print(f"measured: {row.name}", style="dim")
-            rows.append(row)
-    return rows
+            found.append(row)
+    return found
 
 
 if __name__ == "__main__":

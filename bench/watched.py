@@ -1,9 +1,10 @@
 """The storenode command with its loop watched: `python -m bench.watched`, as bench/hostile.py runs
 it.
 
-A beat every 20 ms, and a line on standard error if the next one is late: `held`, and how long the
-loop was held, by its thread's processor time and by the clock. If a beat is 0.1 s late, stacks
-precede that line. A thread of Python's own writes them, as soon as a call into C lets it.
+A turn of the loop is all that it runs between two looks for input. For each turn that lasts longer
+than 5 ms a line is written to standard error: `held`, and the length of the turn, by its thread's
+processor time and by the clock. If a turn lasts 0.1 s, stacks precede that line. A thread of
+Python's own writes them, as soon as a call into C lets it.
 """
 
 from __future__ import annotations
@@ -14,39 +15,46 @@ import sys
 import threading
 import time
 import traceback
-from asyncio import AbstractEventLoop, BaseEventLoop
-from typing import Final
+from asyncio import BaseEventLoop
+from collections.abc import Callable
+from typing import Any, Final
 
-BEAT_SECONDS: Final = 0.02
-TOLD_SECONDS: Final = 0.02
-"""Delay of a beat from which on it is reported, seconds."""
+TOLD_SECONDS: Final = 0.005
+"""Length of a turn from which on it is reported, seconds."""
 STACKS_SECONDS: Final = 0.1
 HELD: Final = "held"
 STACK: Final = "stack, most recent call first:"
 
 
-class Beat:
-    """Beats on a loop as long as that runs."""
+class Turns:
+    """Times the turns of a loop as long as that runs.
 
-    def __init__(self, loop: AbstractEventLoop) -> None:
+    :param loop: of the current thread
+    """
+
+    def __init__(self, loop: Any) -> None:
         self._loop, self._thread = loop, threading.get_ident()
         self._clock, self._busy = time.perf_counter(), time.thread_time()
-        threading.Thread(target=self._look, name="beat", daemon=True).start()
-        self.next()
+        self._is_waiting = False
+        self._select: Callable[[float | None], Any] = loop._selector.select
+        loop._selector.select = self.select
+        threading.Thread(target=self._look, name="turns", daemon=True).start()
 
-    def next(self) -> None:
-        """Report this beat if it is late, and wait for the next one."""
-        clock, busy = time.perf_counter(), time.thread_time()
-        late, held = clock - self._clock - BEAT_SECONDS, busy - self._busy
+    def select(self, timeout: float | None = None) -> Any:
+        """Report the turn that has ended if it was long, and wait for input."""
+        late, held = time.perf_counter() - self._clock, time.thread_time() - self._busy
         if late > TOLD_SECONDS:
             _tell(f"{HELD} {held * 1000:.1f} {late * 1000:.1f}")
-        self._clock, self._busy = clock, busy
-        self._loop.call_later(BEAT_SECONDS, self.next)
+        self._is_waiting = True
+        found = self._select(timeout)
+        self._clock, self._busy = time.perf_counter(), time.thread_time()
+        self._is_waiting = False
+        return found
 
     def _look(self) -> None:
         while not self._loop.is_closed():
             time.sleep(STACKS_SECONDS)
-            if time.perf_counter() - self._clock > STACKS_SECONDS:
+            if not self._is_waiting and time.perf_counter() - self._clock > STACKS_SECONDS:
                 found = traceback.extract_stack(sys._current_frames()[self._thread])
                 lines = [f'  File "{at.filename}", line {at.lineno} in {at.name}' for at in found]
                 _tell("\n".join([STACK, *reversed(lines)]))
@@ -62,7 +70,7 @@ def watch() -> None:
     run = BaseEventLoop.run_forever
 
     def run_forever(loop: BaseEventLoop) -> None:
-        loop.call_soon(Beat, loop)
+        loop.call_soon(Turns, loop)
         run(loop)
 
     asyncio.BaseEventLoop.run_forever = run_forever  # type: ignore[method-assign, assignment]
