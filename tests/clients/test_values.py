@@ -106,6 +106,15 @@ def test_a_tuple_is_an_array() -> None:
         (-(2**63) - 1, ValueError),
         (object(), TypeError),
         ({1, 2}, TypeError),
+        ([1.5, float("nan")], ValueError),
+        ({"a": 0.5, "b": (1.0, float("-inf"))}, ValueError),
+        ([2, 2**63], ValueError),
+        ([{"a": [True, "x", 2**63]}], ValueError),
+        (Decimal("NaN12"), ValueError),
+        (Decimal("-Infinity"), ValueError),
+        (RecordId("t", 2**64), ValueError),
+        (RecordId("t", [2**63]), ValueError),
+        (RecordId("t", 2**63), ValueError),
     ],
 )
 def test_what_is_no_value_is_refused_before_it_is_sent(

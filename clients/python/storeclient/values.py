@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -112,57 +113,124 @@ def pack(value: Any) -> bytes:
     :raises ValueError: a naive datetime, one beyond the years 1 to 9999 in UTC, an int beyond 64
         bits, or a float that is not finite
     """
-    packed: bytes = msgpack.packb(value, default=_outward)
+    # In a packer `default` is called for what msgpack has no form of: naive datetimes among them.
+    packer = msgpack.Packer(default=_Outward().of, datetime=True)
+    packed: bytes = packer.pack(value)
     if _MAY_BE_BEYOND.search(packed) is not None:
-        _check_numbers(unpack(packed))
+        if _MAY_BE_UNDATED.search(packed) is not None:
+            packed = msgpack.packb(value, default=_Outward().of)
+        _check_numbers(msgpack.unpackb(packed, ext_hook=_no_number, timestamp=1))
     return packed
 
 
-_MAY_BE_BEYOND: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]|\xcf[\x80-\xff]")
-"""A float that is not finite or an int from 2^63 on, or bytes that look like one. This search is
-much faster than a look at each value."""
+_MAY_BE_BEYOND: Final = re.compile(
+    rb"\xcb[\x7f\xff][\xf0-\xff]|\xcf[\x80-\xff]|\xc7\x0c\xff[\s\S]{4}[\x00\xff]{3}[\x3a\xf1]"
+)
+"""A float that is not finite, an int from 2^63 on, or a datetime of the years 0, 1, 9999 or 10000;
+or bytes that look like one. This search is much faster than a look at each value."""
+_MAY_BE_UNDATED: Final = re.compile(rb"\xc7\x0c\xff[\s\S]{4}[\x00\xff]{3}[\x3a\xf1]")
+"""Such a datetime: it may be beyond the years 1 to 9999 in UTC, which only its conversion tells."""
 _INT_MOST: Final = 2**63 - 1
 
 
 def _check_numbers(value: object) -> None:
-    if isinstance(value, dict):
-        for one in value.values():
-            _check_numbers(one)
-    elif isinstance(value, list):
-        for one in value:
-            _check_numbers(one)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a float must be finite")
+    """Check all floats and ints of a decoded message, whose extensions are not decoded."""
+    if isinstance(value, list | dict):
+        parts = value.values() if isinstance(value, dict) else value
+        for kind in set(map(type, parts)):
+            # Most columns, and most rows, have numbers that are in order.
+            if kind is float and all(map(math.isfinite, _of_type(parts, float))):
+                continue
+            if kind is int and max(_of_type(parts, int)) <= _INT_MOST:
+                continue
+            if kind in _HOLDS_NUMBERS:
+                for part in _of_type(parts, kind):
+                    _check_numbers(part)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError("a float must be finite")
     elif isinstance(value, int) and value > _INT_MOST:
         raise ValueError("an int must fit 64 bits")
 
 
-def _outward(value: object) -> object:
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise ValueError(f"{value!r} has no time zone")
-        return msgpack.Timestamp.from_datetime(in_utc(value))
-    if isinstance(value, Decimal):
-        if not value.is_finite():
-            raise ValueError("a decimal must be finite")
-        return msgpack.ExtType(_EXT_DECIMAL, str(value).encode())
-    if isinstance(value, timedelta):
-        _check_span(value)
-        data = (value // _MICROSECOND).to_bytes(8, "big", signed=True)
-        return msgpack.ExtType(_EXT_DURATION, data)
-    if isinstance(value, UUID):
-        return msgpack.ExtType(_EXT_UUID, value.bytes)
-    if isinstance(value, RecordId):
-        return msgpack.ExtType(_EXT_RECORD, pack([value.table, value.id]))
-    if isinstance(value, NoneValue):
-        return msgpack.ExtType(_EXT_NONE, b"")
-    if isinstance(value, Enum):
-        return value.value
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    if isinstance(value, int):  # only reached if out of range
-        raise ValueError("an int must fit 64 bits")
-    raise TypeError(f"{type(value).__name__} is not a type of the language")
+def _no_number(code: int, data: bytes) -> None:
+    """Stand for an extension."""
+
+
+_HOLDS_NUMBERS: Final = frozenset({list, dict, float, int})
+
+
+def _of_type(parts: Iterable[Any], kind: type) -> list[Any]:
+    return [part for part in parts if type(part) is kind]
+
+
+class _Outward:
+    """Encodes what msgpack has no form of, for one message."""
+
+    __slots__ = ("_inner", "_links")
+
+    def __init__(self) -> None:
+        self._links: dict[tuple[str, int | str], msgpack.ExtType] = {}
+        """Encoded record ids: rows often share their links."""
+        self._inner: msgpack.Packer | None = None
+
+    def of(self, value: Any) -> object:
+        """Return a form that msgpack knows."""
+        kind = type(value)
+        if kind is RecordId:
+            return self._record(value)
+        if kind is Decimal:
+            return _decimal(value)
+        if isinstance(value, datetime):
+            if value.tzinfo is None:
+                raise ValueError(f"{value!r} has no time zone")
+            return msgpack.Timestamp.from_datetime(in_utc(value))
+        if isinstance(value, Decimal):
+            return _decimal(value)
+        if isinstance(value, timedelta):
+            _check_span(value)
+            data = (value // _MICROSECOND).to_bytes(8, "big", signed=True)
+            return msgpack.ExtType(_EXT_DURATION, data)
+        if isinstance(value, UUID):
+            return msgpack.ExtType(_EXT_UUID, value.bytes)
+        if isinstance(value, RecordId):
+            return self._record(value)
+        if isinstance(value, NoneValue):
+            return msgpack.ExtType(_EXT_NONE, b"")
+        if isinstance(value, Enum):
+            return value.value
+        if is_dataclass(value) and not isinstance(value, type):
+            return {field.name: getattr(value, field.name) for field in fields(value)}
+        if isinstance(value, int):  # only reached if out of range
+            raise ValueError("an int must fit 64 bits")
+        raise TypeError(f"{kind.__name__} is not a type of the language")
+
+    def _record(self, record: RecordId) -> msgpack.ExtType:
+        table, id = record.table, record.id
+        if type(id) is not str and (type(id) is not int or id > _INT_MOST):
+            return msgpack.ExtType(_EXT_RECORD, pack([table, id]))
+        made = self._links.get((table, id))
+        if made is None:
+            if self._inner is None:
+                self._inner = msgpack.Packer()  # a new one takes longer than what it does here
+            try:
+                data = self._inner.pack((table, id))
+            except OverflowError:
+                raise ValueError("an int must fit 64 bits") from None
+            made = self._links[table, id] = msgpack.ExtType(_EXT_RECORD, data)
+        return made
+
+
+def _decimal(value: Decimal) -> msgpack.ExtType:
+    text = str(value)
+    # Of those with a digit at the end, `Infinity` and `NaN` have none; `NaN1` has letters too.
+    if not text[-1].isdigit() or "N" in text:
+        raise ValueError("a decimal must be finite")
+    return _made(msgpack.ExtType, (_EXT_DECIMAL, text.encode()))
+
+
+_made: Final = tuple.__new__
+"""Makes an ExtType without the checks of its constructor."""
 
 
 def unpack(data: bytes | memoryview) -> Any:
