@@ -114,9 +114,18 @@ SCANS: Final = (
 WRITES: Final = (
     "import-typed", "import-indexed", "update-all", "update-range", "delete-range",
 )  # fmt: skip
+MEMORY: Final = "columns-memory"
 NAMES: Final = (
-    *(scan.name for scan in SCANS), *WRITES, *(scan.name + LARGE for scan in SCANS),
+    *(scan.name for scan in SCANS), *WRITES, *(scan.name + LARGE for scan in SCANS), MEMORY,
 )  # fmt: skip
+COLUMNS: Final = (
+    ("two columns", "SELECT country, sum(amount) AS a FROM sale GROUP BY country"),
+    ("six columns",
+     "SELECT country, sum(amount) AS a, sum(qty) AS q, mean(rate) AS r, max(at) AS t,"
+     " max(product) AS p FROM sale GROUP BY country"),
+)  # fmt: skip
+WIDE: Final = 20
+"""Columns of the table that pushes those of the sales out of memory."""
 
 
 class Differs(Exception):
@@ -135,6 +144,37 @@ def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Measurem
         with ExitStack() as held:
             setup = _AnalyticSetup(fewer, held, settings.scaled(ROWS_LARGE))
             yield from setup.scans(wanted, LARGE)
+    if wanted(MEMORY):
+        yield _memory(settings)
+
+
+def _memory(settings: Settings) -> Measurement:
+    """Measure the memory of a node: without columns, with them, and once others have pushed them
+    out. It is started anew behind the import, whose memory would count."""
+    count = settings.scaled(ROWS_LARGE)
+    row = Measurement(MEMORY, f"resident memory, {count:,} rows", "MiB", "less")
+    folder = settings.directory / "columns-memory"
+    names = ("id", *(f"w{number}" for number in range(WIDE)))
+    with NodeProcess(folder) as node, node.client() as client:
+        define_place(client, "product", "wide")
+        client.query(FIELDS.format("sale"))
+        database = client.database(NAMESPACE, DATABASE)
+        for part in sales.parts(count, sql.BATCH):
+            database.load("sale", map(_record, part), batch=sql.BATCH)
+        wide = ((number, *(number / (1 + at) for at in range(WIDE))) for number in range(count))
+        database.load("wide", wide, columns=names, batch=sql.BATCH)
+    with NodeProcess(folder) as node, node.client() as client:
+        row.sides["before"] = [node.memory_mib()]
+        for name, scan in COLUMNS:
+            client.query(scan, timeout=TIMEOUT)
+            row.sides[name] = [node.memory_mib()]
+        for number in range(WIDE):
+            scan = f"SELECT sum(w{number}) AS s FROM wide GROUP ALL"
+            client.query(scan, timeout=TIMEOUT)
+        row.sides["others pushed them out"] = [node.memory_mib()]
+        held = client.query("INFO FOR TABLE sale").get("columns", [])
+        row.notes.append(f"{len(held)} columns of the sales are left")
+    return row
 
 
 class _AnalyticSetup:

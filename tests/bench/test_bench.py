@@ -67,7 +67,7 @@ def test_a_row_is_measured(tmp_path: Path) -> None:
 
 ROOMS: dict[ModuleType, tuple[float, set[str]]] = {
     records: (0.01, set()), indexes: (0.01, set()), feeds: (0.02, set()), clusters: (0.005, set()),
-    analytics: (0.002, set()),
+    analytics: (0.002, {analytics.MEMORY}),
     backups: (0.002, set(backups.NAMES)),
     vaults: (0.005, {*vaults.NAMES} - {*vaults.BESIDE_PEER}),
     topics: (0.005, {"topic-backlog"}),
