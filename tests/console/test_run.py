@@ -190,6 +190,25 @@ def test_a_plan_is_drawn(console: Page) -> None:
         expect(plan).to_contain_text(words)
 
 
+def test_a_plan_shows_columns(console: Page, node: NodeProcess) -> None:
+    node.script(
+        "DEFINE TABLE many; INSERT INTO many array::map(0..5000, |$n| { id: $n, n: $n }) RETURN"
+        " NONE",
+        **PLACE,
+    )
+    plan, select = console.locator(".plan"), "SELECT count() FROM many WHERE n > 4500 GROUP ALL"
+    run(console, f"EXPLAIN {select}")
+    expect(plan).to_contain_text("whole table, by its columns")
+    expect(plan).to_contain_text("builds its blocks")
+    node.script(f"{select}; UPDATE many:7 SET n = 5", **PLACE)
+    run(console, f"EXPLAIN {select}")
+    expect(plan).to_contain_text("2 blocks, 1 skipped")
+    expect(plan).to_contain_text("1 changed, read by row")
+    run(console, "EXPLAIN SELECT median(n) FROM many GROUP ALL")
+    expect(plan).to_contain_text("read by row: median is computed for each row")
+    node.script("DROP TABLE many", **PLACE)
+
+
 def test_a_record_s_page_has_its_history(console: Page, node: NodeProcess) -> None:
     node.script("UPDATE person:5 SET age = 6", reason="a birthday", **PLACE)
     run(console, "SELECT id, boss FROM person:5")

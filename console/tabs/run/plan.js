@@ -6,7 +6,7 @@ import { html } from '../../vendor/preact.js';
 export const isPlan = (value) =>
   kind(value) === 'object' && typeof value.statement === 'string' && Array.isArray(value.sources);
 
-const GOOD = new Set(['record', 'range', 'index', 'indexes', 'union', 'count']);
+const GOOD = new Set(['record', 'range', 'index', 'indexes', 'union', 'count', 'columns']);
 const SAYS = {
   record: 'by id',
   range: 'a range of ids',
@@ -14,6 +14,7 @@ const SAYS = {
   indexes: 'by the intersection of several indexes',
   union: 'by an index for each side of OR',
   count: 'from the stored count, without a read',
+  columns: 'whole table, by its columns',
   scan: 'full table scan',
   values: 'values in the statement',
 };
@@ -54,13 +55,22 @@ function Source({ of, read }) {
       <span class="chip ${GOOD.has(of.access) ? 'well' : of.access === 'scan' ? 'warn' : ''}">${of.access}</span>
       <span class="soft">${SAYS[of.access] ?? ''}${of.backwards ? ', backwards' : ''}</span>
       ${indexes.map((name) => html`<span class="chip">index <bdi>${name}</bdi></span>`)}
+      ${of.blocks !== undefined && html`<span class="chip">${blocks(of)}</span>`}
+      ${of.overlay > 0 && html`<span class="chip">${of.overlay} changed, read by row</span>`}
       ${of.entries !== undefined && html`<span class="chip">${of.entries} entries</span>`}
       ${read && html`<span class="chip">${read}</span>`}
       ${(of.bounds ?? []).map((bound) => html`<code><bdi>${bound}</bdi></code>`)}
     </div>
+    ${of.by_row !== undefined && html`<ul><li class="soft">${of.access === 'columns' ? 'some' : 'read'} by row: <bdi>${of.by_row}</bdi></li></ul>`}
     ${of.unused?.length > 0 && html`<ul>${of.unused.map(({ index, why }) => html`
       <li class="soft">index <code><bdi>${index}</bdi></code> is not used: ${why}</li>`)}</ul>`}
     </li>`;
+}
+
+/** The blocks of a scan by columns. */
+function blocks({ blocks, skipped }) {
+  if (!blocks) return 'builds its blocks';
+  return `${blocks} ${blocks === 1 ? 'block' : 'blocks'}${skipped ? `, ${skipped} skipped` : ''}`;
 }
 
 /** How much of what was read was wanted. */
