@@ -16,7 +16,7 @@ VALUE. It is rejected if a field below it is required.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, Protocol
 
@@ -88,6 +88,22 @@ class _Node:
     no VALUE."""
 
 
+def _rule_of(node: _Node) -> Rule:
+    """Return the definition of a field that is checked by column."""
+    assert node.rule is not None, "a column is a field"
+    return node.rule
+
+
+@dataclass(slots=True)
+class _ColumnChecks:
+    """What is checked once all fields of some new records have their values."""
+
+    asserted: list[tuple[Rule, list[Any]]] = field(default_factory=list)
+    """Fields with ASSERT, and their values."""
+    deepened: bool = False
+    """True if a DEFAULT has made values with parts."""
+
+
 class Schema:
     """The fields of one table.
 
@@ -114,6 +130,10 @@ class Schema:
         )
         """True if new records are checked field by field. Values inside their fields then stay as
         they are."""
+        self.changes_by_column = self.by_column and not any(
+            node.rule is not None and node.rule.readonly for node in self._root.names.values()
+        )
+        """True if changed records are checked as new ones are, by column."""
 
     def _add(self, rule: Rule) -> None:
         names = tuple(step for step in rule.path if step is not EACH)
@@ -212,38 +232,93 @@ class Schema:
         self, ids: Sequence[Any], rows: list[dict[str, Any]], env: FieldEnv
     ) -> bool:
         names = self._root.names
-        asserted: list[tuple[Rule, list[Any]]] = []
-        deepened = False
+        checks = _ColumnChecks()
         for name, node in names.items():
             env.tick()
-            rule = node.rule
-            assert rule is not None, "a column is a field"
             given = [fields.get(name, NONE) for fields in rows]
-            column = given
-            if rule.default is not None and any(value is NONE for value in given):
-                writing = _Writing(self, RecordId(self.table, ids[0]), rows[0], env, False)
-                column = [
-                    writing.made(rule.default, _NO_ROW, env, "DEFAULT", node.text)
-                    if value is NONE
-                    else value
-                    for value in given
-                ]
-                deepened = deepened or writing.deepened
-            fitted = rule.fit_column(column, env.tick)
+            fitted = self._fitted(node, ids, given, checks, env)
             if fitted is None:
                 return False
             if fitted is not given:
                 for fields, value in zip(rows, fitted, strict=True):
                     if value is not NONE:
                         fields[name] = value
-            if rule.assertion is not None:
-                asserted.append((rule, fitted))
         if self.schemafull and not set().union(*rows) <= names.keys():
             return False
-        if deepened:
+        return self._pass(ids, rows, checks, env)
+
+    def conform_columns(
+        self,
+        ids: Sequence[Any],
+        columns: dict[str, list[Any]],
+        made: Callable[[dict[str, list[Any]]], list[dict[str, Any]]],
+        env: FieldEnv,
+    ) -> list[dict[str, Any]] | None:
+        """Return the fields of new records that are given by column, as `conform_new` does for
+        rows. Return None if one of them is refused. Only with `by_column`.
+
+        :param columns: a value for each id, NONE where it is absent; left as they are
+        :param made: makes rows of columns
+        """
+        names = self._root.names
+        checks = _ColumnChecks()
+        found = columns.copy()
+        try:
+            for name, node in names.items():
+                env.tick()
+                given = columns.get(name) or [NONE] * len(ids)
+                fitted = self._fitted(node, ids, given, checks, env)
+                if fitted is None:
+                    return None
+                if name in columns or _rule_of(node).default is not None:
+                    found[name] = fitted
+            if self.schemafull and not found.keys() <= names.keys():
+                return None
+            rows = made(found)
+            return rows if self._pass(ids, rows, checks, env) else None
+        except (*FROM_OUTSIDE, Conflict):
+            raise
+        except Refusal:
+            return None
+
+    def _fitted(
+        self,
+        node: _Node,
+        ids: Sequence[Any],
+        given: list[Any],
+        checks: _ColumnChecks,
+        env: FieldEnv,
+    ) -> list[Any] | None:
+        """Return the values to store of one field: the same list if none changes; None if one does
+        not have the type. Collects what is to be checked later."""
+        rule = _rule_of(node)
+        column = given
+        if rule.default is not None and any(value is NONE for value in given):
+            writing = _Writing(self, RecordId(self.table, ids[0]), {}, env, False)
+            column = [
+                writing.made(rule.default, _NO_ROW, env, "DEFAULT", node.text)
+                if value is NONE
+                else value
+                for value in given
+            ]
+            checks.deepened = checks.deepened or writing.deepened
+        fitted = rule.fit_column(column, env.tick)
+        if fitted is not None and rule.assertion is not None:
+            checks.asserted.append((rule, fitted))
+        return fitted
+
+    def _pass(
+        self,
+        ids: Sequence[Any],
+        rows: list[dict[str, Any]],
+        checks: _ColumnChecks,
+        env: FieldEnv,
+    ) -> bool:
+        """Return True if records with all their fields pass what was collected."""
+        if checks.deepened:
             for fields in rows:
                 check(fields, 0, env.tick)
-        return not asserted or self._hold(ids, rows, asserted, env)
+        return not checks.asserted or self._hold(ids, rows, checks.asserted, env)
 
     def _hold(
         self,

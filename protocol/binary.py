@@ -125,6 +125,8 @@ def _extension_once(links: dict[int, msgpack.ExtType], value: object) -> msgpack
 
     :param links: encoded links by the identity of their values, which have to live on
     """
+    if isinstance(value, Decimal):
+        return _made(msgpack.ExtType, (EXT_DECIMAL, str(value).encode()))
     if not isinstance(value, RecordId):
         return _extension_but_none(value)
     # Rows of one request share their links.

@@ -10,6 +10,7 @@ the exact error.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import msgpack
@@ -31,7 +32,7 @@ from protocol.binary import (
     unpack_strictly,
 )
 from protocol.errors import Refusal
-from protocol.values import RecordId, Tick, Value, check, check_given, unpaced
+from protocol.values import FEW, RecordId, Tick, Value, check, check_given, unpaced
 
 GROUP_BYTES: Final = 16 * limits.KIB
 PIECE_BYTES: Final = 64 * limits.KIB
@@ -49,6 +50,8 @@ _NO_VALUE: Final = (
     RecursionError,
     IndexError,
 )
+_COLUMNS: Final = frozenset({str, int, float, bool})
+_PLAIN_NUMBER: Final = "+-.0123456789"
 _INT_MIN: Final = limits.INT_MIN
 _INT_MAX: Final = limits.INT_MAX
 
@@ -227,6 +230,8 @@ class LongMessage:
 
     def _list(self, value: list[Any], depth: int) -> None:
         """Do the same for an array."""
+        if len(value) > FEW and self._is_plain(value):
+            return
         for at, part in enumerate(value):
             kind = type(part)
             if kind is str or (kind is int and _INT_MIN <= part <= _INT_MAX):
@@ -236,6 +241,19 @@ class LongMessage:
             if (kind is datetime and part.tzinfo is UTC) or kind is bool or part is None:
                 continue
             value[at] = self._part(part, depth + 1)
+
+    def _is_plain(self, value: list[Any]) -> bool:
+        """True if the items of an array are of one type, and need neither decoding nor a check:
+        those of a column. False proves nothing."""
+        kind = type(value[0])
+        if kind not in _COLUMNS or len(set(map(type, value))) > 1:
+            return False
+        if kind is int:
+            return bool(min(value) >= _INT_MIN and max(value) <= _INT_MAX)
+        if kind is float:
+            total = sum(value)
+            return bool(total - total == 0.0)  # none is NaN or an infinity
+        return True
 
     def _part(self, part: Any, depth: int) -> Any:
         if isinstance(part, Ext):
@@ -254,10 +272,17 @@ class LongMessage:
 
     def _extension(self, code: int, data: bytes) -> Any:
         if code != EXT_RECORD:
-            found = foreign_extension(code, data)
             # So short, and without an exponent, every decimal is in range.
-            if code != EXT_DECIMAL or len(data) > limits.DECIMAL_DIGITS or b"E" in data.upper():
-                check(found)
+            if code == EXT_DECIMAL and len(data) <= limits.DECIMAL_DIGITS and data.isascii():
+                text = data.decode()
+                # `Decimal` alone would accept underscores, blanks, NaN and infinities too.
+                if not text.strip(_PLAIN_NUMBER):
+                    try:
+                        return Decimal(text)
+                    except InvalidOperation:
+                        pass  # refused below, with the usual message
+            found = foreign_extension(code, data)
+            check(found)
             return found
         record = self._records.get(data)
         if record is None:

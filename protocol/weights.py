@@ -38,6 +38,29 @@ _DEEPEST: Final = 4 * limits.DEPTH
 it."""
 
 
+def _size_of_plain(value: list[Any], tick: Tick) -> int:
+    """Return the size of the items of an array, if all are of one type without parts: columns of
+    rows are. Else -1."""
+    size = 0
+    kind = type(value[0])
+    if kind not in FLAT and kind not in _FIXED:
+        return -1
+    for start in range(0, len(value), _STEP):
+        tick()
+        part = value[start : start + _STEP]
+        if set(map(type, part)) != {kind}:
+            return -1
+        if kind in _FIXED:
+            size += _OTHER * len(part)
+        else:
+            size += sum(map(sys.getsizeof, part)) + _POINTER * len(part)
+    return size
+
+
+_STEP: Final = 4_096
+"""Items of an array that are weighed in one step."""
+
+
 def weigh_with_heights(
     value: Any, sizes: dict[int, tuple[int, int]], depth: int, tick: Tick | None
 ) -> int:
@@ -56,6 +79,11 @@ def weigh_with_heights(
         if depth > _DEEPEST:
             raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
         size, height = sys.getsizeof(value), 0
+        if kind is list and len(value) > FEW and tick is not None:
+            plain = _size_of_plain(value, tick)
+            if plain >= 0:
+                sizes[id(value)] = (size + plain, 1)
+                return size + plain
         parts = value.values() if kind is dict else value
         if tick is not None and len(value) > FEW:
             parts = paced(parts, tick)

@@ -101,13 +101,26 @@ class ColumnRows:
 
     def batch(self, start: int, end: int) -> list[Row]:
         """Return the rows from one number to before another."""
-        names = self._names
+        return _rows_of(self.part(start, end))
+
+    def part(self, start: int, end: int) -> dict[str, list[Any]]:
+        """Return the columns of these rows."""
         parts = [column[start:end] for column in self._columns]
-        rows = [dict(zip(names, values, strict=True)) for values in zip(*parts, strict=True)]
-        # A NONE field is absent. Most columns hold none.
-        if any(NoneValue in set(map(type, part)) for part in parts):
-            rows = list(map(present_fields, rows))
-        return rows
+        return dict(zip(self._names, parts, strict=True))
+
+
+def _rows_of(columns: dict[str, list[Any]]) -> list[Row]:
+    """Make rows of columns of one length, at least one. A NONE field is absent."""
+    names = list(columns)
+    rows = [dict(zip(names, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    # Most columns hold none.
+    if any(map(_has_none, columns.values())):
+        rows = list(map(present_fields, rows))
+    return rows
+
+
+def _has_none(column: list[Any]) -> bool:
+    return NoneValue in set(map(type, column))
 
 
 TOGETHER: Final = 128
@@ -115,6 +128,7 @@ TOGETHER: Final = 128
 CELLS: Final = 8_192
 """Most values of columns that are made rows in one step."""
 _OBJECTS: Final = frozenset({dict})
+_INTEGERS: Final = frozenset({int})
 _ONCE: Final = "ON DUPLICATE UPDATE changes only records from before the statement, each once"
 
 
@@ -177,14 +191,40 @@ class _Insertion:
         at = 0
         while at < len(rows):
             self._run.tick()
+            made: list[tuple[Any, Row]] = []
+            part: list[Any] = []
             if isinstance(rows, list):
                 part = rows[at : at + TOGETHER]
             else:
-                part = rows.batch(at, at + rows.step)
-            made = self._together(part, checked) if self._at_once else []
+                if self._at_once and checked:
+                    made = self._by_column(rows.part(at, at + rows.step))
+                if not made:
+                    part = rows.batch(at, at + rows.step)
+            if self._at_once and not made:
+                made = self._together(part, checked)
             yield part, made
             # A batch may end early: the rest begins the next one.
             at += len(made) or len(part)
+
+    def _by_column(self, columns: dict[str, list[Any]]) -> list[tuple[Any, Row]]:
+        """Create records of checked columns as `_together` does, with fields checked by column."""
+        run, table = self._run, self._table
+        given = columns.pop("id", None)
+        if given is None or not columns or set(map(type, given)) != _INTEGERS:
+            return []
+        if self._has_rules:
+            schema = schema_of(run, table)
+            if not schema.by_column:
+                return []
+            fields = schema.conform_columns(given, columns, _rows_of, surroundings(run))
+        else:
+            fields = _rows_of(columns)
+        if fields is None:
+            return []
+        made = records.create_together(
+            run.transaction, table, order.encode_all(given), fields, run.tick
+        )
+        return list(zip(given[:made], fields, strict=False))
 
     def _together(self, rows: list[Any], checked: bool) -> list[tuple[Any, Row]]:
         """Create records from the first of some rows, as many as possible in one batch. Return

@@ -94,6 +94,12 @@ def batch(rng: Random) -> list[Any]:
     return rows
 
 
+def columns_of(rows: list[Any]) -> dict[str, list[Any]]:
+    """The arrays of INSERT COLUMNS for some rows."""
+    names = dict.fromkeys(name for one in rows for name in one)
+    return {name: [one.get(name, NONE) for one in rows] for name in names}
+
+
 async def compared(
     node: Running, patch: pytest.MonkeyPatch, seeds: range, at: int
 ) -> tuple[int, int]:
@@ -107,8 +113,11 @@ async def compared(
         script = f"INSERT INTO t $rows {rng.choice(ENDS)}"
         if rng.random() < 0.2:
             script = f"BEGIN; INSERT INTO t $first; {script}; COMMIT"
-        first = row(rng, 7)
-        many, each = await both.ask(script, rows=batch(rng), first=first)
+        first, rows = row(rng, 7), batch(rng)
+        if rng.random() < 0.5:
+            script = script.replace("INTO t $rows", "INTO t COLUMNS $columns")
+        given = {"rows": rows, "columns": columns_of(rows)}
+        many, each = await both.ask(script, **given, first=first)
         if "now()" in SCHEMAS[at]:  # each of the two has its own
             many, each = _timeless(many), _timeless(each)
         assert identical(list(many), list(each)), f"schema {at}, seed {seed}: {script}"
@@ -142,6 +151,28 @@ async def test_typed_rows_are_inserted_as_one_by_one(
     figure(f"typed rows inserted together, schema {at}", f"{together}, {refused} refused")
     assert together > 200
     assert refused > 1
+
+
+COLUMN_FAULTS = ("takes what does not fit", "leaves an int as it is", "drops a default")
+
+
+@pytest.mark.parametrize("fault", COLUMN_FAULTS)
+async def test_a_fault_in_the_checks_of_columns_is_seen(
+    node: Running, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    real: Any = Schema._fitted
+
+    def wrong(self: Schema, node: Any, ids: Any, given: Any, checks: Any, env: Any) -> Any:
+        found = real(self, node, ids, given, checks, env)
+        if fault == COLUMN_FAULTS[0]:
+            return given if found is None else found
+        if fault == COLUMN_FAULTS[2] and node.rule.default is None:
+            return found
+        return found and given
+
+    monkeypatch.setattr(Schema, "_fitted", wrong)
+    with pytest.raises(AssertionError, match="seed"):
+        await compared(node, monkeypatch, range(60), 1)
 
 
 FAULTS = ("takes what does not fit", "leaves an int as it is", "drops a default")
