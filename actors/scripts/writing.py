@@ -22,14 +22,15 @@ from actors.scripts.handlers import (
 )
 from actors.scripts.plans import rowless
 from actors.scripts.reading import names_record, one_record, rows
-from actors.scripts.schema import conform, conform_new
+from actors.scripts.schema import NO_MISFIT, conform, conform_new, schema_of, surroundings
 from language import tree
 from language.budget import Budget
 from language.error_places import of_record
+from language.names import reads_store
 from language.rows import Objects
 from language.select import SelectPlan, plan_select
 from language.writes import Write, diff, plan_data
-from protocol.binary import unpack_object, unpack_object_in_steps
+from protocol.binary import HoldsNone, unpack_object, unpack_object_in_steps
 from protocol.errors import BadRequest, Refusal, TooLarge, TypeRefused
 from protocol.rights import READ, WRITE, Verbs
 from protocol.text import format_record
@@ -50,6 +51,8 @@ from storage.records import records
 from storage.records.records import RecordChanges, Scanned
 
 Row = dict[str, Any]
+Found = tuple[RecordId, bytes, records.Stored]
+"""Record with its key, as it is stored."""
 AFTER = tree.Return("AFTER")
 NOTHING = tree.Return("NONE")
 
@@ -134,13 +137,14 @@ def _upsert(
 )
 def update(statement: tree.Update) -> StatementFunction:
     """Change every record of the target that passes WHERE."""
-    return partial(_update, statement, _Targets(statement))
+    return partial(_update, statement, _Targets(statement), reads_store(statement.data))
 
 
-def _update(statement: tree.Update, targets: _Targets, run: Execution) -> Value:
+def _update(statement: tree.Update, targets: _Targets, is_reading: bool, run: Execution) -> Value:
+    """:param is_reading: True if the data of the statement reads other records"""
     found = targets.one(run)
     if found is None:
-        return _update_all(run, statement, targets)
+        return _update_all(run, statement, targets, is_reading)
     table, record = found
     stored = records.stored(run.transaction, table, record.id)
     if stored is None:
@@ -152,28 +156,29 @@ def _update(statement: tree.Update, targets: _Targets, run: Execution) -> Value:
     return _put_one(run, table, record, stored, statement.data, answer)
 
 
-def _update_all(run: Execution, statement: tree.Update, targets: _Targets) -> Value:
+def _update_all(
+    run: Execution, statement: tree.Update, targets: _Targets, is_reading: bool
+) -> Value:
     answer = ReturnedRows(run, statement.returning, AFTER)
     changes: dict[str, RecordChanges] = {}
     is_told: dict[str, bool] = {}
     scanned = records.Scanned()
-    for table, record in targets.all(run, scanned):
+    for table, some in _together(targets.all(run, scanned)):
         run.tick()
-        key = keys.record(table.prefix, record.id)
-        stored = records.stored_at(run.transaction, key, scanned)
-        # An expression may name a record that does not exist.
-        if stored is None:
-            continue
+        found = _existing(run, table, some, scanned)
         name = table.name
         if name not in changes:
             # Without READ an unchanged record is written too: no commit would disclose its values.
             may_read = run.may_read(table)
             changes[name] = RecordChanges(run.transaction, table, skips_same=may_read)
             is_told[name] = statement.returning is not None or may_read
-        change = put(run, changes[name], table, record, stored, statement.data)
-        run.count_changed(1)
-        if is_told[name]:
-            answer.add(*change)
+        is_answered = is_told[name] and not answer.is_empty
+        make = _changed_by_record if is_reading or len(found) < 2 else _changed_together
+        made = make(run, changes[name], table, found, statement.data, is_answered)
+        run.count_changed(len(found))
+        if is_answered:
+            for change in made:
+                answer.add(*change)
     told = answer.value()
     # All is computed by now: no expression has read a write of this statement.
     # A table's records are written together: UNIQUE holds for the state after all of them.
@@ -232,34 +237,44 @@ def _delete_all(run: Execution, statement: tree.Delete, targets: _Targets) -> Va
         told = answer.value()
     for table, some in _together(found):
         run.tick()
-        gone, before = [], []
-        for key in some:
-            stored = records.stored_at(run.transaction, key, scanned)
-            if stored is not None:
-                gone.append(key)
-                before.append(stored)
-        if gone:
+        there = _existing(run, table, some, scanned)
+        if there:
+            gone = [key for _, key, _ in there]
+            before = [stored for _, _, stored in there]
             records.delete_together(run.transaction, table, gone, before, run.tick)
-            run.count_changed(len(gone))
+            run.count_changed(len(there))
     return told
 
 
-DELETED: Final = 64
-"""Most records that are deleted in one step."""
+TOGETHER: Final = 64
+"""Most records that are changed or deleted in one step."""
 
 
-def _together(found: Iterable[tuple[Table, RecordId]]) -> Iterator[tuple[Table, list[bytes]]]:
-    """Yield the keys of records, some of one table at a time."""
-    some: list[bytes] = []
+def _together(
+    found: Iterable[tuple[Table, RecordId]],
+) -> Iterator[tuple[Table, list[RecordId]]]:
+    """Yield some records of one table at a time."""
+    some: list[RecordId] = []
     of: Table | None = None
     for table, record in found:
-        if of is not None and (table is not of or len(some) == DELETED):
+        if of is not None and (table is not of or len(some) == TOGETHER):
             yield of, some
             some = []
         of = table
-        some.append(keys.record(table.prefix, record.id))
+        some.append(record)
     if of is not None:
         yield of, some
+
+
+def _existing(run: Execution, table: Table, some: list[RecordId], scanned: Scanned) -> list[Found]:
+    """Return those of some records that exist: an expression may name others."""
+    found = []
+    for record in some:
+        key = keys.record(table.prefix, record.id)
+        stored = records.stored_at(run.transaction, key, scanned)
+        if stored is not None:
+            found.append((record, key, stored))
+    return found
 
 
 class _Targets:
@@ -382,6 +397,101 @@ def put(
         if isinstance(refusal, TooLarge):
             refusal = redacted(refusal, table.name, table.fields)
         raise refusal from None
+
+
+def _changed_together(
+    run: Execution,
+    changes: RecordChanges,
+    table: Table,
+    found: list[Found],
+    data: tree.Data,
+    is_answered: bool,
+) -> list[tuple[Row | None, Row]]:
+    """Compute the new fields of existing records and add them to the pending writes, as `put` does
+    for each. Return them before and after, if they are wanted for the answer."""
+    held = run.memory.held
+    try:
+        made = _computed_together(run, changes, table, found, data, is_answered)
+    except NO_MISFIT:
+        raise
+    except (Refusal, HoldsNone):
+        made = None
+    if made is not None:
+        return made
+    # What is refused or unusual is computed once more, for its exact refusal.
+    run.memory.held = held
+    return _changed_by_record(run, changes, table, found, data, is_answered)
+
+
+def _changed_by_record(
+    run: Execution,
+    changes: RecordChanges,
+    table: Table,
+    found: list[Found],
+    data: tree.Data,
+    is_answered: bool,
+) -> list[tuple[Row | None, Row]]:
+    """Do the same one by one."""
+    made = [put(run, changes, table, record, stored, data) for record, _, stored in found]
+    return made if is_answered else []
+
+
+def _computed_together(
+    run: Execution,
+    changes: RecordChanges,
+    table: Table,
+    found: list[Found],
+    data: tree.Data,
+    is_answered: bool,
+) -> list[tuple[Row | None, Row]] | None:
+    """Do the same in one step. Return None, with nothing added, if each has to be changed by
+    itself.
+
+    :raises Refusal, HoldsNone: the same
+    """
+    schema = schema_of(run, table) if table.fields or table.schemafull else None
+    if schema is not None and not schema.changes_by_column:
+        return None
+    if sum([len(stored.raw) for _, _, stored in found]) > records.TOGETHER_BYTES:
+        return None
+    apply: Write = run.plan.made(data, plan_data)
+    known = [unpack_object(stored.raw) for _, _, stored in found]
+    before = [{"id": record, **fields} for (record, _, _), fields in zip(found, known, strict=True)]
+    after = [_storable_change(row, apply(row, run), run.tick) for row in before]
+    run.tick()
+    if schema is not None:
+        ids = [record.id for record, _, _ in found]
+        if not schema.conform_new(ids, after, surroundings(run)):
+            return None
+    size = changes.put_together(found, after, known, run.tick)
+    if size is None:
+        return None
+    run.memory.held += size
+    if not is_answered:
+        return []
+    return [(row, {"id": row["id"], **fields}) for row, fields in zip(before, after, strict=True)]
+
+
+def _storable_change(before: Row, after: Row, tick: Tick) -> Row:
+    """Return the fields of a changed record as `storable` does: values that a stored record had
+    already need no check.
+
+    :raises BadRequest: its id is not the same object
+    """
+    if after.get("id") is not before["id"]:
+        raise BadRequest("the id has to be compared")
+    for name, value in after.items():
+        if value is before.get(name, NONE):
+            continue
+        if name not in before or value is NONE or type(value) in _PARTED:
+            return storable(after, tick)
+        check(value)
+    fields = after.copy()
+    del fields["id"]
+    return fields
+
+
+_PARTED: Final = frozenset({dict, list})
 
 
 def _put(

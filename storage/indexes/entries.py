@@ -419,7 +419,9 @@ class IndexMaintainer:
 
     def __init__(self, indexes: Sequence[Index]) -> None:
         self._rows = IndexedFields(indexes)
-        self._all = [entries_of(index, self._rows.heads) for index in indexes]
+        self.heads = self._rows.heads
+        """Names of the indexed fields, or of those that hold them."""
+        self._all = [entries_of(index, self.heads) for index in indexes]
 
     def keep(
         self,
@@ -456,7 +458,7 @@ class IndexMaintainer:
         :param known: decoded fields before the change
         :param fields: decoded fields after it
         """
-        return all(known.get(name, NONE) is fields.get(name, NONE) for name in self._rows.heads)
+        return all(known.get(name, NONE) is fields.get(name, NONE) for name in self.heads)
 
     def delete_together(
         self, tx: Transaction, keys_of: Sequence[bytes], packed: Sequence[bytes], tick: Tick
@@ -472,12 +474,15 @@ class IndexMaintainer:
         gone: list[bytes] = []
         marked: dict[bytes, bytes] = {}
         for entries in self._all:
+            if isinstance(entries, FreshMarkers):
+                # A text or vector that is deleted is marked like one that is new.
+                for number, id in enumerate(ids):
+                    row = [column[number] for column in columns]
+                    marked.update(entries.moved(row, None, id))
+                yield_to_others(tick, marked)
+                continue
             old, _ = entries.of_many(columns, ids)
             yield_to_others(tick, old)
-            # A text that is deleted is marked like one that is new.
-            if isinstance(entries, TextMarkers):
-                marked.update(old)
-                continue
             index = entries.index
             if index.unique and index.state == BUILDING:
                 old = {

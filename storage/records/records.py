@@ -24,7 +24,7 @@ from uuid import UUID
 
 from protocol import binary, limits, order, text
 from protocol.errors import AlreadyExists, Duplicate, Refusal, TooLarge
-from protocol.values import RecordId, Tick, is_large, is_low, ticking
+from protocol.values import NONE, RecordId, Tick, is_large, is_low, paced, ticking
 from storage.catalog.places import Database
 from storage.catalog.tables import Table
 from storage.engine.engine import BATCH_BYTES
@@ -392,6 +392,10 @@ class _RecordWrite(NamedTuple):
     """False if its index entries stay as they are."""
 
 
+_TOGETHER: Final = 64
+"""Records that are written in one step."""
+
+
 class _RefusedRecord(NamedTuple):
     """An invalid new record. Its refusal is reported unless the record exists already."""
 
@@ -442,6 +446,8 @@ class RecordChanges:
         self._bytes = 0
         self._count = 0
         self._collected: list[_RecordWrite | _RefusedRecord] = []
+        self._only_changes = True
+        """True if all collected records exist, and are to be replaced."""
         self._moves: dict[int, list[EntryMove]] = {}
 
     def put(
@@ -478,13 +484,55 @@ class RecordChanges:
             raise too_large()
         keeper = self._table.keeper
         moves = keeper is not None and (known is None or not keeper.is_untouched(known, fields))
+        self._only_changes = self._only_changes and before is not None
         self._collected.append(_RecordWrite(self._count, key, packed, before, moves))
         self._count += 1
         return size if before is None else size + len(before.raw)
 
+    def put_together(
+        self,
+        found: list[tuple[RecordId, bytes, Stored]],
+        rows: list[dict[str, Any]],
+        known: list[dict[str, Any]],
+        tick: Tick,
+    ) -> int | None:
+        """Collect existing records to replace, as `put` does for each. Return None, with nothing
+        collected, if `put` must be called for each.
+
+        :param found: their addresses, keys and stored forms
+        :param rows: their new fields
+        :param known: their decoded fields before
+        :raises HoldsNone: one of them holds NONE
+        """
+        packed = binary.pack_some(rows, TOGETHER_BYTES)
+        if len(packed) < len(found) or max(map(len, packed)) > limits.RECORD_BYTES:
+            return None
+        sizes = sum(map(len, packed)) + sum([len(key) for _, key, _ in found])
+        if self._bytes + sizes > limits.TRANSACTION_BYTES:
+            return None
+        held = 0
+        heads = () if self._table.keeper is None else self._table.keeper.heads
+        for at, (_, key, before) in enumerate(found):
+            fields, old, new = rows[at], known[at], packed[at]
+            number = self._count
+            self._count += 1
+            if self._skips_same and _is_same(before.raw, old, new, fields, tick):
+                continue
+            moves = False
+            for name in heads:
+                if old.get(name, NONE) is not fields.get(name, NONE):
+                    moves = True
+                    break
+            self._collected.append(_RecordWrite(number, key, new, before, moves))
+            size = len(key) + len(new)
+            self._bytes += size
+            held += size + len(before.raw)
+        return held
+
     def refuse(self, id: Any, fields: dict[str, Any], refusal: Refusal) -> None:
         """Collect a refused new record; `write` raises the refusal unless the record exists by
         then."""
+        self._only_changes = False
         self._collected.append(_RefusedRecord(id, fields, refusal))
 
     def write(self, tick: Tick, is_passed: IsPassed = lambda taken: False) -> set[int]:
@@ -498,11 +546,14 @@ class RecordChanges:
         :raises Refusal: a refusal given to `refuse`
         :raises TooLarge: the transaction exceeds its limit
         """
+        collected = self._collected
         # All leave before the first one enters: claims may pass between them in any order.
         self._leave(tick)
-        passed: set[int] = set()
-        collected = self._collected
         collected.reverse()
+        if not self._moves and self._only_changes:
+            self._change_all(tick)
+            return set()
+        passed: set[int] = set()
         while collected:
             tick()
             change = collected.pop()  # freeing a million at once would block the loop
@@ -519,12 +570,24 @@ class RecordChanges:
         keeper = self._table.keeper
         if keeper is None:
             return
-        for change in self._collected:
-            tick()
+        for change in paced(self._collected, tick):
             if isinstance(change, _RecordWrite) and change.before is not None and change.moves:
+                tick()
                 moves = keeper.leave(self._tx, change.key, change.before.raw, change.packed, tick)
                 if moves:
                     self._moves[change.number] = moves
+
+    def _change_all(self, tick: Tick) -> None:
+        """Write the collected records, all of which exist and gain no index entries."""
+        tx, table, collected = self._tx, self._table, self._collected
+        while collected:
+            tick()
+            some = collected[: -_TOGETHER - 1 : -1]
+            del collected[-_TOGETHER:]  # freeing a million at once would block the loop
+            rows = {change.key: change.packed for change in some}  # type: ignore[union-attr]
+            tx.put_records(rows, [change.before.sequence for change in some])  # type: ignore[union-attr]
+            for change in some if table.on_change is not None else ():
+                note(tx, table, change.key, change.before.raw, change.packed)  # type: ignore[union-attr]
 
     def _change(self, change: _RecordWrite, before: Stored, tick: Tick) -> None:
         moves = self._moves.pop(change.number, None)

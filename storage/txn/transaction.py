@@ -526,6 +526,23 @@ class Transaction:
         """
         self.put_new({key: _NEVER + packed for key, packed in fields.items()})
 
+    def put_records(self, fields: dict[bytes, bytes], previous: Sequence[int]) -> None:
+        """Replace many records, given by key, that were read before.
+
+        :param previous: of each, as in `put_record`
+        :raises TooLarge: as `put`
+        """
+        own = self._changing()
+        if self._gone or not own.writes.keys().isdisjoint(fields):
+            # This transaction may have written one of them already.
+            for (key, packed), sequence in zip(fields.items(), previous, strict=True):
+                self.put_record(key, packed, sequence)
+            return
+        self.put_new({
+            key: sequence.to_bytes(SEQUENCE_BYTES, "big") + packed
+            for (key, packed), sequence in zip(fields.items(), previous, strict=True)
+        })  # fmt: skip
+
     def delete_record(self, key: bytes, previous: int) -> None:
         """Delete a record that was read before.
 
