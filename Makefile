@@ -132,7 +132,7 @@ test-hard: .venv/.ship .venv/.bench .venv/schemathesis/bin/st $(if $(COMPILED),c
 mutants: .venv/.mutants ## small faults in the sources, and whether tests see them; ROOM=storage SAMPLE=40 SEED=1
 	$(BIN)/python -m tests.mutants $(if $(ROOM),--room $(ROOM)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
-seeds: .venv/.test ## worlds of the simulated node, from seed FROM=10000 up to TO=11000, OF=inspects, expires, feeds or guests, or clusters: members, watched; says which of them break a promise; SHOW=1 prints the history of each cluster
+seeds: .venv/.test ## worlds of the simulated node, from seed FROM=10000 up to TO=11000, OF=inspects, expires, feeds or guests, or clusters: members, watched, looked_at; says which of them break a promise; SHOW=1 prints the history of each cluster
 	$(BIN)/python -m tests.simulation.seeds $(FROM) $(TO) $(if $(OF),--of $(OF)) $(if $(SHOW),--show)
 
 bench: .venv/.bench $(if $(PLAIN),,compiled) ## measure the wheel as it is shipped, beside the peers; ROW=name runs one row, PUBLISH=1 writes docs/benchmarks.md, PLAIN=1 measures the plain build

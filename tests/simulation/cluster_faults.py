@@ -10,7 +10,8 @@ all faults are healed, and all members must converge in bounded time. `members.p
 Checked at every step (`promises.py`): nothing released is ever lost or changed; one leader releases
 in each epoch; every member of the in-sync replicas holds, synced, everything released; a node never
 shows less than before, or other frames. Answers to clients are checked in `clients.py`, and reads
-with CURRENT in watched worlds (`watchers.py`).
+with CURRENT in watched worlds (`watchers.py`). Schemas and indexes are looked at in others
+(`close_looks.py`).
 
 Not simulated: etcd's own consensus (real etcd: `tests/cluster`, `tests/reliability`), threads,
 RocksDB, TLS, more than one fault of a disk that nobody else has a copy of, and the surfaces. A few
@@ -21,7 +22,7 @@ prints the history as a table: time, node, role, epoch, sequence, event. A seed 
 every machine. A change of the node's code makes other histories of all seeds.
 
 Proof: each rule of the cluster is left out (`ablation.py`) and has to be missed, by a seed or by
-the shortest history of the model, and two faults that only watchers see are planted:
+the shortest history of the model, and faults that only close looks show are planted:
 `tests/simulation/test_members_from_seed.py::test_a_rule_that_is_left_out_is_missed`,
 `tests/simulation/test_bad_histories.py::test_without_the_rule_it_goes_wrong`,
 `tests/simulation/test_members_from_seed.py::test_a_planted_fault_is_seen_by_who_looks_closely`,
@@ -33,6 +34,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Final
 
@@ -43,6 +45,8 @@ from tests.actors.cluster import whole
 from tests.simulation import loop as stepped
 from tests.simulation.agreement import Fate
 from tests.simulation.clients import READ, TABLES, Clients
+from tests.simulation.close_looks import TABLES as MORE_TABLES
+from tests.simulation.close_looks import CloseLooks
 from tests.simulation.course import HOUR_US, Act, Course
 from tests.simulation.disk import NO_LIMIT
 from tests.simulation.joining_machines import JoiningMachines
@@ -114,6 +118,11 @@ def watched(seed: int) -> ClusterShape:
     return replace(drawn(seed), watched=True)
 
 
+def looked_at(seed: int) -> ClusterShape:
+    """Draw the shape of a seed's world, looked at closely (`close_looks.py`)."""
+    return replace(drawn(seed), looked_at=True)
+
+
 class FaultyCluster(Course):
     """A world under faults. `run` runs it."""
 
@@ -126,13 +135,15 @@ class FaultyCluster(Course):
         self.lost_etcd = LostEtcd(self, self.operators.policies)
         self.older_copies = OlderCopies(self, self.newcomers)
         self.watchers = Watchers(self, self.clients.look_at) if self.shape.watched else None
+        self.close_looks = CloseLooks(self) if self.shape.looked_at else None
         self._losses_seen = 0
 
     # --- its course -----------------------------------------------------------------------------
 
     async def live(self) -> None:
         """Run the whole world."""
-        with self.looked_on():
+        close_looks = self.close_looks
+        with self.looked_on(), close_looks.small_limits() if close_looks else nullcontext():
             course = asyncio.ensure_future(self._course())
             await asyncio.wait(
                 (course, self.broken), timeout=LASTS_SECONDS, return_when=asyncio.FIRST_COMPLETED
@@ -149,10 +160,15 @@ class FaultyCluster(Course):
         names = "abcde"[: self.shape.machines]
         policies = self.operators.policies
         policies.stands(0)
-        await whole.begin(self, names, TABLES, self.shape.policy())
+        tables = TABLES + MORE_TABLES if self.shape.looked_at else TABLES
+        await whole.begin(self, names, tables, self.shape.policy())
         policies.stands(self.shape.acks)
         if self.watchers is not None:
             self.watchers.begin()
+        if self.close_looks is not None:
+            self.has_done(self.close_looks.look_on())
+            for _ in range(self.shape.clients):
+                self.has_done(self.close_looks.write_on())
         for _ in range(self.shape.clients):
             self.has_done(self.clients.go_on(random.Random(self.chance.random())))
         acts = self._acts()
@@ -189,7 +205,10 @@ class FaultyCluster(Course):
         """Check every node."""
         if self.promises.losses > self._losses_seen:
             self._losses_seen = self.promises.losses
-            self.clients.forget(min(stays for stays, _ in self.promises.cuts))
+            stays = min(stays for stays, _ in self.promises.cuts)
+            self.clients.forget(stays)
+            if self.close_looks is not None:
+                self.close_looks.forget(stays)
         for machine in self.machines:
             machine.look()
             node = machine.node
@@ -275,6 +294,8 @@ class FaultyCluster(Course):
             self.promises.states.pop(machine.engine.applied, None)
         self.look()
         self.clients.judged.judge()
+        if self.close_looks is not None:
+            self.close_looks.end()
         for machine in self.machines:
             if machine.process is not None:
                 await machine.stop()

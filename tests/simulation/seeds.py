@@ -1,8 +1,9 @@
 """Run a range of seeds of the simulated node: `make seeds FROM=10000 TO=11000`.
 
 `OF=feeds` selects worlds with additional features: `world.BESIDE` names them. `OF=members` runs
-whole clusters, `OF=watched` those with watchers. `SHOW=1` prints the history of each cluster as a
-table; without it, that of each cluster that violates an invariant.
+whole clusters, `OF=watched` those with watchers, `OF=looked_at` those of `close_looks.py`. `SHOW=1`
+prints the history of each cluster as a table; without it, that of each cluster that violates an
+invariant.
 
 Each hundred seeds print a line. A seed that violates an invariant, or has the node log a warning
 that its world does not explain, prints a line of its own. The rest goes on, and the command ends
@@ -32,7 +33,11 @@ EXPECTED = (
     "the disk is full: old log was dropped",
 )
 """Log lines of a node whose disk fails or is full."""
-CLUSTERS = {"members": cluster_faults.drawn, "watched": cluster_faults.watched}
+CLUSTERS = {
+    "members": cluster_faults.drawn,
+    "watched": cluster_faults.watched,
+    "looked_at": cluster_faults.looked_at,
+}
 """Shapes of clusters, drawn from the seed."""
 TOLD_EVERY = 100
 

@@ -32,6 +32,8 @@ class ClusterShape:
     """True if older copies of directories are put back."""
     watched: bool = False
     """True if CURRENT reads and the state shown are checked continually (`watchers.py`)."""
+    looked_at: bool = False
+    """True if clients change schemas and indexes, and both are checked (`close_looks.py`)."""
 
     def policy(self, acks: int | None = None, behind: str | None = None) -> str:
         """Return the statement that defines the failover policy."""

@@ -11,19 +11,28 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import count, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from actors.cluster.read_index import LinearizableReads
+from actors.cluster.replica_senders import ReplicaSender
 from actors.cluster.role import ClusterMember
+from storage.formats.frames import Frame
+from storage.indexes.derived import MaintainedIndexes
+from storage.txn.catalog_cache import CatalogCache
+from storage.txn.committed_state import CommittedState
+from storage.txn.ledger import Ledger
+from storage.txn.read_set import ReadSet
+from storage.txn.write_set import WriteSet
 from tests.logbook import Logbook
 from tests.simulation import cluster_faults
 from tests.simulation.ablation import LEFT_OUT
-from tests.simulation.cluster_faults import EXPECTED
+from tests.simulation.cluster_faults import EXPECTED, drawn, looked_at, watched
 from tests.simulation.promises import LACKS, ClusterGuaranteeViolated
+from tests.simulation.shape import ClusterShape
 from tests.sweeps import some_of
 
 HARD_PARTS = 40
@@ -32,19 +41,19 @@ APART = 50
 EACH = 10
 """Seeds that a part runs: `make seeds OF=members` runs any others."""
 
-Worlds = Callable[[Sequence[int]], Counter[str]]
+Worlds = Callable[..., Counter[str]]
 
 
 @pytest.fixture
 def worlds(logbook: Logbook) -> Worlds:
-    """Run worlds, and sum up their figures."""
+    """Run worlds of a shape, and sum up their figures."""
     for pattern in EXPECTED:
         logbook.allow(pattern)
 
-    def run(seeds: Sequence[int]) -> Counter[str]:
+    def run(seeds: Sequence[int], shape: Callable[[int], ClusterShape] = drawn) -> Counter[str]:
         figures = Counter[str]()
         for seed in seeds:
-            figures += cluster_faults.run(seed)
+            figures += cluster_faults.run(seed, shape(seed))
         return figures
 
     return run
@@ -76,24 +85,9 @@ FOUND = {
 """Seeds that found a violation in watched worlds, and its description."""
 
 
-@pytest.fixture
-def watched(logbook: Logbook) -> Worlds:
-    """Run watched worlds (`watchers.py`), and sum up their figures."""
-    for pattern in EXPECTED:
-        logbook.allow(pattern)
-
-    def run(seeds: Sequence[int]) -> Counter[str]:
-        figures = Counter[str]()
-        for seed in seeds:
-            figures += cluster_faults.run(seed, cluster_faults.watched(seed))
-        return figures
-
-    return run
-
-
 @pytest.mark.parametrize("seed", FOUND)
-def test_what_is_shown_is_current_and_never_goes_back(seed: int, watched: Worlds) -> None:
-    assert watched(range(seed, seed + 1))["asked what is current"]
+def test_what_is_shown_is_current_and_never_goes_back(seed: int, worlds: Worlds) -> None:
+    assert worlds([seed], watched)["asked what is current"]
 
 
 WATCHED_APART = 10
@@ -104,12 +98,36 @@ WATCHED_EACH = 3
 @pytest.mark.hard
 @pytest.mark.parametrize("part", range(HARD_PARTS))
 def test_what_is_shown_is_current_for_many_seeds(
-    part: int, watched: Worlds, figure: Callable[[str, object], None]
+    part: int, worlds: Worlds, figure: Callable[[str, object], None]
 ) -> None:
     first = 20_000 + part * WATCHED_APART
-    figures = watched(range(first, first + WATCHED_EACH))
+    figures = worlds(range(first, first + WATCHED_EACH), watched)
     asked = f"{figures['asked what is current']} asked what is current, "
     figure(f"Members watched, part {part + 1} of {HARD_PARTS}", asked + told(WATCHED_EACH, figures))
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        (0, 3, 4),
+        *(pytest.param(range(at, at + 10), marks=pytest.mark.hard) for at in range(0, 160, 10)),
+    ],
+    ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}",
+)
+def test_whatever_is_declared_all_show_the_same(
+    seeds: Sequence[int],
+    worlds: Worlds,
+    logbook: Logbook,
+    figure: Callable[[str, object], None],
+) -> None:
+    figures = worlds(seeds, looked_at)
+    compared = logbook.names().count("the state is the leader's")
+    assert min(compared, figures["read on"], figures["declarations"]) > 10 * len(seeds)
+    figure(
+        f"Members looked at, seeds {seeds[0]} to {seeds[-1]}",
+        f"{compared} states compared, {figures['read on']} reads of who paused, "
+        + told(len(seeds), figures),
+    )
 
 
 def _takes_its_own(present: LinearizableReads) -> int:
@@ -121,24 +139,86 @@ def _was_always_told(_member: ClusterMember) -> bool:
     return True
 
 
-WATCHED: dict[str, tuple[Any, str, Any, str]] = {
-    "what a node shows is current": (LinearizableReads, "ask", _takes_its_own, "for current"),
-    "who was started answers at once": (
-        ClusterMember, "has_caught_up", property(_was_always_told), "and has shown|was asked for",
+_fine_freeze = CommittedState.freeze
+_fine_roll_back = Ledger.roll_back
+_fine_send = ReplicaSender._send
+
+
+def _freezes_nothing(state: CommittedState, reads: ReadSet) -> Any:
+    return state.engine, _fine_freeze(state, reads)[1]
+
+
+def _declares_nothing(write_set: WriteSet) -> set[bytes]:
+    write_set.catalog = True
+    return set()
+
+
+def _remembers_look_ups(catalog_cache: CatalogCache, sequence: int, *_: Any) -> None:
+    catalog_cache.since = sequence
+
+
+def _enters_nothing(
+    _kept: MaintainedIndexes, _changed: Any, _get: Any
+) -> Generator[None, None, dict[bytes, bytes | None]]:
+    yield
+    return {}
+
+
+def _keeps_what_was_not_released(ledger: Ledger, upto: int, *why: Any) -> None:
+    if upto == ledger.synced_seq:
+        _fine_roll_back(ledger, upto, *why)
+
+
+def _leaves_frames_out(shipping: ReplicaSender, frames: list[Frame]) -> None:
+    _fine_send(shipping, frames[1:] if len(frames) > 2 else frames)
+
+
+class Planted(NamedTuple):
+    """A planted fault, and how it is found."""
+
+    target: Any
+    name: str
+    value: Any
+    what: str
+    """Pattern of the violation."""
+    shape: Callable[[int], ClusterShape] = looked_at
+    seed: int = 0
+    """The first seed that is tried; others follow."""
+
+
+PLANTED: dict[str, Planted] = {
+    "what a node shows is current": Planted(
+        LinearizableReads, "ask", _takes_its_own, "for current", watched, 20_000
     ),
+    "enters nothing in indexes": Planted(
+        MaintainedIndexes, "follow", _enters_nothing, "^seed .* indexes of"
+    ),
+    "keeps what was not released": Planted(
+        Ledger, "roll_back", _keeps_what_was_not_released, "has failed", seed=13
+    ),
+    "remembers look-ups": Planted(CatalogCache, "changed", _remembers_look_ups, "is declared at"),
+    "leaves frames out": Planted(
+        ReplicaSender, "_send", _leaves_frames_out, "do not come together", drawn
+    ),
+    "who was started answers at once": Planted(
+        ClusterMember, "has_caught_up", property(_was_always_told), "and has shown|was asked for",
+        watched, 20_008,
+    ),
+    "one moment is another": Planted(CommittedState, "freeze", _freezes_nothing, "who paused"),
+    "declares nothing": Planted(WriteSet, "declares", _declares_nothing, "is declared at"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("planted", some_of(WATCHED, every=2))
+@pytest.mark.parametrize("planted", some_of(PLANTED, every=3))
 def test_a_planted_fault_is_seen_by_who_looks_closely(
     planted: str, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logbook.allow("")
-    target, name, value, what = WATCHED[planted]
-    monkeypatch.setattr(target, name, value)
-    with pytest.raises(ClusterGuaranteeViolated, match=what):
-        for seed in (20_008, *range(20_000, 20_020)):  # it shows the second of them at once
-            cluster_faults.run(seed, cluster_faults.watched(seed))
+    fault = PLANTED[planted]
+    monkeypatch.setattr(fault.target, fault.name, fault.value)
+    with pytest.raises(ClusterGuaranteeViolated, match=fault.what):
+        for seed in range(fault.seed, fault.seed + 20):
+            cluster_faults.run(seed, fault.shape(seed))
     gc.collect()
 
 
@@ -183,7 +263,7 @@ def other_seeds(rule: str, own: int) -> Iterator[int]:
     """Yield more seeds for a rule: after a change of the code its own one may show nothing."""
     seeds: Iterable[int] = range(12)
     if rule.startswith("9-"):  # few worlds put older copies back, and most of these need no rule
-        seeds = islice((seed for seed in count(own) if cluster_faults.drawn(seed).puts_back), 60)
+        seeds = islice((seed for seed in count(own) if drawn(seed).puts_back), 60)
     yield from seeds
 
 
