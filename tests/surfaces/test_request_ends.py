@@ -65,7 +65,12 @@ OPERATIONS: Final[Mapping[str, tuple[MessageKind, dict[str, Any]]]] = {
     "kv": (MessageKind.KV, {"space": "c", "op": "set", "key": "k", "value": 1}),
 }
 READS: Final[dict[str, Any]] = {"space": "c", "op": "get", "key": "k"}
-WAITS: Final[dict[str, Any]] = {"topic": "q", "op": "take", "group": "g", "wait": timedelta(minutes=1)}
+WAITS: Final[dict[str, Any]] = {
+    "topic": "q",
+    "op": "take",
+    "group": "g",
+    "wait": timedelta(minutes=1),
+}
 
 KILL, CANCEL, GONE, CUT, DEADLINE = "KILL", "CANCEL", "client gone", "session cut", "own deadline"
 EVENTS: Final = (KILL, CANCEL, GONE, CUT, DEADLINE)

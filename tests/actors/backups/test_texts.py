@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors import text_folds
+from actors import segment_folds
 from actors.backups.restoring import RestoreOptions, restore
 from actors.environment import system_environment
 from storage.backups.state_builder import no_progress
@@ -51,7 +51,7 @@ def restored(folder: Path, name: str, directory: Path) -> Path:
 
 
 async def test_every_copy_answers_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_folds, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(segment_folds, "LOOK_SECONDS", 0.02)
     folder = tmp_path / "folder"
     folder.mkdir()
     settings = {"key": KEY, "opening_keys": (KEY,), "backup_dir": str(folder)}

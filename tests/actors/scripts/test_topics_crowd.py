@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from actors.messages.engine import MessageEngine
+from actors.execution.units import SharedUnit
 from actors.messages.request import MessageRequest
 from actors.runtime import ask
 from actors.scripts.request import ScriptRequest
@@ -234,16 +234,15 @@ async def test_a_planted_fault_is_seen(
     node: Running, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The crowd sees an engine that answers what did not happen."""
-    perform = MessageEngine.perform_some
+    work = SharedUnit.work
 
-    def forgetful(self: Any, tx: Any, queue: Any, done: Any) -> Any:
-        refused = perform(self, tx, queue, done)
+    def forgetful(self: SharedUnit[Any], tx: Any) -> None:
+        work(self, tx)
         kind = TakeMessages if where.startswith("a take") else AckMessages
-        if any(isinstance(one.operation, kind) and one.performed for one in done):
+        if any(isinstance(one.operation, kind) and one.performed for one in self.done):
             tx.own, tx.size, tx.appends = UNCHANGED, 0, {}
-        return refused
 
-    monkeypatch.setattr(MessageEngine, "perform_some", forgetful)
+    monkeypatch.setattr(SharedUnit, "work", forgetful)
     await node.values("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 64")
     crowd = Crowd(node, 11, 1.0)
     for value in range(20):

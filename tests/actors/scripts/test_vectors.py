@@ -68,6 +68,25 @@ async def test_one_list_is_exact(node: Running) -> None:
     await node.values(f"UPDATE doc:{nearest()[0]} SET v = [90, 90, 90, 90] RETURN NONE")
     assert await node.value(NEAR) == nearest(11)[1:]
     assert (await explained(node, NEAR))["fresh"] == 1
+    await node.values(
+        f"DELETE doc WHERE id IN {[f'doc:{id}' for id in nearest(3)]!r}".replace("'", "")
+    )
+    assert await node.value(NEAR) == nearest(13)[3:]
+
+
+async def test_what_never_fitted_an_index_can_be_deleted_while_that_is_built(
+    node: Running,
+) -> None:
+    await node.answer(
+        "DEFINE TABLE doc; INSERT INTO doc $rows RETURN NONE",
+        {"rows": [*ROWS, {"id": SIZE, "v": [1]}, {"id": SIZE + 1, "v": "none"}]},
+    )
+    await node.values(
+        "BEGIN; DEFINE INDEX emb ON doc FIELDS v VECTOR DIMENSION 4 DISTANCE EUCLIDEAN;"
+        f"DELETE doc WHERE id >= doc:{SIZE}; COMMIT"
+    )
+    info = await until(node, fresh=0)
+    assert (info["state"], info["records"]) == ("ready", SIZE)
 
 
 @pytest.mark.usefixtures("_small")

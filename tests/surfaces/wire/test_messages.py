@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from actors.messages import engine, operations
+from actors.execution.units import SharedUnit
+from actors.messages import operations
 from protocol import limits
 from protocol.errors import Busy, Draining, Refusal
 from protocol.frames import MessageKind, WireMessage, encode
@@ -372,15 +373,16 @@ async def test_half_done_work_that_is_committed_is_seen(
     hall: TopicHall, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     """The test above sees an engine that commits what was left half done."""
-    perform = engine.MessageEngine.perform_some
+    work = SharedUnit.work
 
-    def careless(self: Any, tx: Any, queue: Any, done: Any) -> Refusal | None:
-        refusal = perform(self, tx, queue, done)
-        if refusal is not None:
-            done[-1].refusal = refusal
-        return None
+    def careless(self: SharedUnit[Any], tx: Any) -> None:
+        try:
+            work(self, tx)
+        except Refusal as refusal:
+            self.done[-1].refusal = refusal
+            self.wrote = tx.size > 0
 
-    monkeypatch.setattr(engine.MessageEngine, "perform_some", careless)
+    monkeypatch.setattr(SharedUnit, "work", careless)
     with pytest.raises(AssertionError):
         await test_a_bug_in_one_takes_nobody_with_it(hall, monkeypatch, logbook)
 
