@@ -34,7 +34,7 @@ SETTING: Final = f"""
 DEFINE TABLE secret; CREATE secret:1 SET word = '{CANARY}', n = 1, many = ['{CANARY}'], of = open:1;
 DEFINE INDEX of ON secret FIELDS of;
 DEFINE TABLE open; CREATE open:1 SET n = 1, link = secret:1, links = [secret:1];
-DEFINE FIELD m ON open TYPE any;
+DEFINE FIELD m ON open TYPE any; DEFINE INDEX near ON open FIELDS v VECTOR DIMENSION 2;
 DEFINE TOPIC q; DEFINE TOPIC dead; DEFINE GROUP g ON q DEADLINE 1m; DEFINE READER r ON q;
 PUBLISH INTO q VALUE 1; DEFINE SPACE c; SET 'k' IN c VALUE 1; DEFINE VAULT s
 """
@@ -78,6 +78,9 @@ PLACES: Final[dict[str, str]] = {
     "SELECT * FROM open:[@]..[9]": "RecordRange.low",
     "SELECT * FROM open:[1]..[@]": "RecordRange.high",
     "SELECT * FROM open WHERE @ = 1": "Select.where",
+    "SELECT * FROM open WHERE v NEAREST @ TO [1, 2]": "Nearest.count",
+    "SELECT * FROM open WHERE v NEAREST 1 TO [@]": "Nearest.to",
+    "SELECT * FROM open WHERE v NEAREST 1 TO [1, 2] PROBES @": "Nearest.probes",
     "SELECT count() FROM open GROUP BY @": "Select.group",
     "SELECT count() AS c FROM open GROUP ALL HAVING @ = 1": "Select.having",
     "SELECT * FROM open ORDER BY @": "Select.order Order.expression",
@@ -196,9 +199,10 @@ CONFINED: Final[dict[str, str]] = {
     "ALTER FIELD m ON open SET VALUE @": "AlterField.value",
     "ALTER FIELD m ON open SET ASSERT @ = 1": "AlterField.assertion",
     "DEFINE FUNCTION made() { @ }": "DefineFunction.body",
+    "SELECT * FROM open WHERE @ NEAREST 1 TO [1, 2]": "Nearest.of",
 }
-"""What would run for others: there it is refused to everybody, and to who owns the store too; what
-can't be seen before it runs, when it runs."""
+"""What would run for others, or has to be a field: there it is refused to everybody, and to who
+owns the store too; what can't be seen before it runs, when it runs."""
 FOR_OTHERS: Final = ("BadRequest", "AssertFailed", "TypeRefused")
 
 OWNED: Final[dict[str, str]] = {
@@ -397,8 +401,9 @@ async def leaks(node: Running, eve: Caller) -> tuple[list[str], int]:
 
     for text in PLACES:
         for script in forms(text):
-            # Beside GROUP there is no row that a link could lead back to.
-            back = ("BadRequest",) if "<-" in script and "GROUP ALL" in text else ()
+            # Beside GROUP and NEAREST there is no row that a link could lead back to.
+            rowless = "GROUP ALL" in text or "NEAREST" in text
+            back = ("BadRequest",) if "<-" in script and rowless else ()
             await ask(script, eve, ("Unknown", *back))
     for text in CONFINED:
         for script in forms(text):
