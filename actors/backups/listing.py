@@ -6,7 +6,6 @@ time of change; a repeated listing reads only files that are new or changed.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from actors.backups.folder import BackupFolder, Listed
 from actors.backups.script_files import whole
 from actors.runtime import Runtime, ThreadActor, handles
 from protocol import limits
-from protocol.environment import DirectoryEntry, File
+from protocol.bounded_cache import BoundedCache
+from protocol.environment import File
 from protocol.errors import (
     BackupCorrupt,
     BackupCut,
@@ -94,7 +94,7 @@ class BackupListActor(ThreadActor):
         super().__init__(runtime)
         self._folder = folder
         self._keys = keys
-        self._known: OrderedDict[tuple[str, DirectoryEntry], dict[str, Value]] = OrderedDict()
+        self._known: BoundedCache[dict[str, Value]] = BoundedCache(most=REMEMBERED)
 
     @handles(ListFiles)
     def list_files(self, _asked: ListFiles) -> list[Listed]:
@@ -164,9 +164,8 @@ class BackupListActor(ThreadActor):
                 return {**_unknown(listed), "problem": _unread(error).message}
             except (Refusal, StoreTooNew) as problem:
                 found = {"problem": str(problem)}
-        known = self._known[listed] = {**_unknown(listed), **found}
-        if len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+        known = {**_unknown(listed), **found}
+        self._known.keep(listed, known)
         return known
 
     def _of_file(self, file: File, over: Over) -> dict[str, Value]:

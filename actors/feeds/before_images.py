@@ -6,12 +6,12 @@ content: in memory, if the record has changed lately, else read from the log.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
 from protocol import limits
+from protocol.bounded_cache import BoundedCache
 from protocol.values import Tick
 from storage.formats.frames import Frame
 from storage.formats.keys import RECORD_PREFIX_BYTES
@@ -37,24 +37,18 @@ class BeforeImages:
     """Cache of the newest before images, up to `limits.FEED_IMAGES_BYTES`."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[bytes, int], bytes] = OrderedDict()
+        self._kept: BoundedCache[bytes] = BoundedCache(limits.FEED_IMAGES_BYTES, large_part=1)
         """By key and commit: feeds that read the log stand at other commits than feeds that have
         caught up."""
-        self._bytes = 0
         self._frame: tuple[int, dict[bytes, bytes]] = (0, {})
         """The commit read last, and its versions of the records of one table. The before images of
         a commit with many changes mostly come from one earlier commit."""
 
     def note(self, change: RecordChange, sequence: int) -> None:
         """Cache the version of a record that a commit has made."""
-        at = change.key, sequence
-        if change.fields is None or at in self._kept:
-            return
-        self._kept[at] = change.fields
-        self._bytes += _weight(change.key, change.fields)
-        while self._bytes > limits.FEED_IMAGES_BYTES:
-            (key, _), fields = self._kept.popitem(last=False)
-            self._bytes -= _weight(key, fields)
+        fields = change.fields
+        if fields is not None:
+            self._kept.keep((change.key, sequence), fields, _weight(change.key, fields))
 
     def before(self, change: RecordChange, fetch: Fetch, tick: Tick) -> bytes | Pruned | None:
         """Return a record as it was before a change; None: it did not exist."""

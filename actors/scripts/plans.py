@@ -7,7 +7,6 @@ the process would show it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
@@ -26,6 +25,7 @@ from language.secrets import binds_secrets, holds_secret
 from language.select import is_steady
 from language.sizing import WorkingMemory
 from protocol import limits
+from protocol.bounded_cache import BoundedCache
 from protocol.errors import NotInTransaction, Refusal
 from protocol.values import MICROSECOND
 
@@ -262,10 +262,12 @@ class Plans:
     """
 
     def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._kept: OrderedDict[str, tuple[Plan, int]] = OrderedDict()
-        self.bytes = 0
+        self._kept: BoundedCache[Plan] = BoundedCache(most_bytes, KEPT_PLANS, LARGE_PART)
+
+    @property
+    def bytes(self) -> int:
         """Memory of the cached plans, about."""
+        return self._kept.bytes
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -279,8 +281,7 @@ class Plans:
         """
         kept = self._kept.get(text)
         if kept is not None:
-            self._kept.move_to_end(text)
-            return kept[0]
+            return kept
         if memory is not None:
             memory.tree = len(text)
         plan = Plan(parse(text, tick, memory))
@@ -295,14 +296,4 @@ class Plans:
     def _keep(self, text: str, plan: Plan) -> bool:
         """Cache a plan. Return False if it is too large."""
         size = len(text) + NODE_BYTES * weight(plan.script.statements, KEPT_TEXT_CHARACTERS)
-        if size > self._most_bytes // LARGE_PART:
-            return False
-        # Parsing yields: another run may have cached a plan of the same text meanwhile.
-        _, before = self._kept.pop(text, (plan, 0))
-        self._kept[text] = plan, size
-        self.bytes += size - before
-        # The new plan itself stays: it takes a sixteenth of the limit at most.
-        while len(self._kept) > KEPT_PLANS or self.bytes > self._most_bytes:
-            _, (_, gone) = self._kept.popitem(last=False)
-            self.bytes -= gone
-        return True
+        return self._kept.keep(text, plan, size)

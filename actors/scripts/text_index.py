@@ -34,6 +34,7 @@ from language.search.retrieval import (
 from language.search.scoring import Field, Scorer, Scoring, Statistics, counted_leaves
 from language.search.terms import Leaf, Phrase, Query, leaves
 from protocol import limits
+from protocol.bounded_cache import BoundedCache
 from protocol.paths import Path
 from protocol.values import FEW, paced
 from storage.catalog.tables import Table
@@ -42,7 +43,6 @@ from storage.formats.keys import Pair
 from storage.indexes.entries import READY, Index, IndexedFields
 from storage.indexes.text_markers import TextMarkers
 from storage.records import records
-from storage.search.kept import Kept
 from storage.search.postings import SegmentArrays
 from storage.search.segments import Head, TextSegment
 
@@ -320,5 +320,5 @@ class _Recount:
         return count(phrase, postings, search.run.tick)
 
 
-_recent: Final[Kept[list[Field]]] = Kept(KNOWN_BYTES)
+_recent: Final[BoundedCache[list[Field]]] = BoundedCache(KNOWN_BYTES)
 """Terms of the fields of recent fresh records, by a digest of all that they depend on."""

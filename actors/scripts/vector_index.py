@@ -27,7 +27,6 @@ from storage.indexes.entries import Index
 from storage.records import records
 from storage.search import centroids
 from storage.search.contents import VectorReader
-from storage.search.kept import Kept
 from storage.search.segments import Head
 from storage.search.vectors import (
     Bounds,
@@ -387,5 +386,5 @@ class ScannedNearest:
             some = following
 
 
-_recent: Final[Kept[Floats]] = Kept(KNOWN_BYTES)
+_recent: Final[BoundedCache[Floats]] = BoundedCache(KNOWN_BYTES)
 """Vectors of recent fresh records, by a digest of all that they depend on."""

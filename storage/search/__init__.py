@@ -4,6 +4,6 @@ Segments are derived from records by each node for itself: they are in no frame,
 """
 
 PUBLIC = (
-    "centroids", "checking", "contents", "folding", "kept", "postings", "segments", "training",
+    "centroids", "checking", "contents", "folding", "postings", "segments", "training",
     "vector_checking", "vectors",
 )  # fmt: skip

@@ -25,11 +25,11 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol import binary
+from protocol.bounded_cache import BoundedCache
 from storage.formats import keys
 from storage.indexes.entries import Index
 from storage.indexes.vector_options import VectorOptions
-from storage.search.kept import KEPT_BYTES, Kept
-from storage.search.segments import Get
+from storage.search.segments import KEPT_BYTES, Get
 from storage.txn.transaction import Transaction
 
 AGAIN: Final = 4
@@ -159,5 +159,5 @@ def wants_training(get: Get, index: Index, vectors: int) -> bool:
     return not known or vectors >= AGAIN * known[-1].vectors
 
 
-_kept: Final[Kept[Centroids]] = Kept(KEPT_BYTES, parts=2)
+_kept: Final[BoundedCache[Centroids]] = BoundedCache(KEPT_BYTES, large_part=2)
 """Centroids, by their index and digest."""

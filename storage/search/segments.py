@@ -32,11 +32,11 @@ from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
 from protocol import binary
+from protocol.bounded_cache import BoundedCache
 from protocol.values import Tick
 from storage.formats import keys
 from storage.formats.keys import Pair
 from storage.indexes.fresh_markers import FRESH
-from storage.search.kept import KEPT_BYTES, Kept
 from storage.txn.transaction import Transaction
 
 HEAD: Final = b"\5"
@@ -59,7 +59,9 @@ _ADDED_AT_ONCE: Final = 1_024
 """Terms of a record that are added in one step."""
 _ID_BYTES: Final = 48
 """Memory of an id in a list beside its own bytes, about."""
-_kept: Final[Kept[Any]] = Kept(KEPT_BYTES)
+KEPT_BYTES: Final = 32 * 1024 * 1024
+"""Memory of the decoded ids and lengths of segments."""
+_kept: Final[BoundedCache[Any]] = BoundedCache(KEPT_BYTES)
 """Decoded parts of segments, by the digest of the segment's content and the part."""
 
 Get = Callable[[bytes], bytes | None]

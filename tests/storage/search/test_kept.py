@@ -1,4 +1,4 @@
-"""Decoded parts of segments are kept in bounded memory, and never stand for another segment."""
+"""Decoded parts of segments that are kept never stand for another segment."""
 
 from __future__ import annotations
 
@@ -7,26 +7,8 @@ from unittest.mock import patch
 from protocol import order
 from storage.records import records
 from storage.search import segments
-from storage.search.kept import Kept
 from storage.search.segments import Head, SegmentBuilder
 from tests.storage.search.history import TextBook, asked
-
-
-def test_what_was_used_longest_ago_makes_room() -> None:
-    kept: Kept[str] = Kept(800)
-    for number in range(50):
-        kept.keep(number, str(number), 100)
-        kept.get(0)
-        assert kept.bytes == 100 * min(number + 1, 8)
-    assert [number for number in range(50) if kept.get(number)] == [0, *range(43, 50)]
-
-
-def test_a_value_is_counted_once_and_a_large_one_is_not_kept() -> None:
-    kept: Kept[str] = Kept(800)
-    for size in (10, 100, 60):
-        kept.keep("a", "a", size)
-    kept.keep("b", "b", 101)
-    assert (kept.bytes, kept.get("a"), kept.get("b")) == (60, "a", None)
 
 
 def _replaced() -> tuple[list[Head], list[str]]:
