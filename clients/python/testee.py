@@ -7,7 +7,6 @@ import base64
 import json
 import ssl
 import sys
-import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -725,9 +724,8 @@ class Testee:
         names = ("bytes", "form", "records", "version")
         return {name: getattr(found, name) for name in names} | {"progress": told}
 
-    async def on_load(self, call: Call) -> Any:
+    async def on_load(self, call: Call) -> None:
         left, operation = iter(range(call["count"])), self._load(call)
-        before, begin = time.process_time(), time.perf_counter()
 
         async def worker() -> None:
             for number in left:
@@ -738,9 +736,6 @@ class Testee:
             assert sum([1 async for _ in rows]) == call["count"]
         else:
             await asyncio.gather(*(worker() for _ in range(call["depth"])))
-        return {
-            "seconds": time.perf_counter() - begin, "processor": time.process_time() - before
-        }  # fmt: skip
 
     def _load(self, call: Call) -> Callable[[int], Awaitable[Any]]:
         if call["operation"] == "publish":

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"sync"
-	"syscall"
-	"time"
 
 	store "storenode/clients/go"
 )
@@ -354,7 +352,7 @@ func init() {
 
 func ofMessage(m store.Message) any { return messageOf(&m) }
 
-// load does many operations, some at once, and tells how long they took.
+// load does many operations, some at once.
 func (t *testee) load(ctx context.Context, asked call) (any, error) {
 	cache, topic := t.cache(asked), t.topic(asked)
 	operate := map[string]func(n int) error{
@@ -373,7 +371,6 @@ func (t *testee) load(ctx context.Context, asked call) (any, error) {
 	close(left)
 	failures := make(chan error, depth)
 	var all sync.WaitGroup
-	before, begin := processor(), time.Now()
 	if operate == nil {
 		if rows, err := t.rows(ctx, call{"on": asked["on"], "ns": asked["ns"], "db": asked["db"], "select": "SELECT * FROM " + asked.text("table")}); err != nil {
 			return nil, err
@@ -399,15 +396,6 @@ func (t *testee) load(ctx context.Context, asked call) (any, error) {
 	case err := <-failures:
 		return nil, err
 	default:
+		return nil, nil
 	}
-	return store.Object{"seconds": time.Since(begin).Seconds(), "processor": (processor() - before).Seconds()}, nil
-}
-
-// processor returns the processor time of this process so far.
-func processor() time.Duration {
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		panic(err)
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

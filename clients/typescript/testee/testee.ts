@@ -283,7 +283,7 @@ async function backup(call: Call, signal: AbortSignal): Promise<unknown> {
   return { ...found, progress };
 }
 
-async function load(call: Call): Promise<unknown> {
+async function load(call: Call): Promise<void> {
   const [cache, topic] = [cacheOf(call), topicOf(call)];
   const operations: Record<string, (n: number) => Promise<unknown>> = {
     get: (n) => cache.get(`k${n % 1000}`),
@@ -291,8 +291,6 @@ async function load(call: Call): Promise<unknown> {
     publish: (n) => topic.publish(n),
   };
   const operation = operations[call.operation];
-  const before = process.cpuUsage();
-  const begin = performance.now();
   let next = 0;
   const worker = async () => {
     while (next < call.count) await operation?.(next++);
@@ -300,8 +298,6 @@ async function load(call: Call): Promise<unknown> {
   if (operation) await Promise.all(Array.from({ length: call.depth }, worker));
   else for await (const _ of databaseOf(call).rows(`SELECT * FROM ${call.table}`)) next++;
   if (next !== call.count) throw new Misuse(`there are ${next} rows`);
-  const { user, system } = process.cpuUsage(before);
-  return { seconds: (performance.now() - begin) / 1000 || 1e-9, processor: (user + system) / 1e6 || 1e-9 };
 }
 
 type Work = (call: Call, signal: AbortSignal) => unknown;

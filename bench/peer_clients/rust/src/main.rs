@@ -3,7 +3,6 @@
 use std::io::BufRead;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Instant;
 
 use redis::aio::MultiplexedConnection;
 use redis::streams::StreamRangeReply;
@@ -28,15 +27,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
     for line in std::io::stdin().lock().lines() {
         let asked: Asked = serde_json::from_str(&line?)?;
-        let (begin, before) = (Instant::now(), processor_seconds());
         if asked.operation == "rows" {
             let found = rows(connection.clone()).await?;
             assert_eq!(found, asked.count, "rows");
         } else {
             all(&connection, &asked).await?;
         }
-        let (seconds, processor) = (begin.elapsed().as_secs_f64(), processor_seconds() - before);
-        println!("{}", serde_json::json!({ "seconds": seconds, "processor": processor }));
+        println!("{{}}");
     }
     Ok(())
 }
@@ -76,12 +73,4 @@ async fn rows(mut connection: MultiplexedConnection) -> RedisResult<i64> {
         count += page.ids.len() as i64;
         begin = format!("({}", last.id);
     }
-}
-
-/// Processor time of this process.
-fn processor_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default();
-    (ticks(11) + ticks(12)) / 100.0
 }
