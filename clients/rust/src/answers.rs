@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 
 use crate::convert::from_value;
 use crate::errors::{Error, Refusal, Result};
+use crate::frames::Fields;
 use crate::seen::Position;
 use crate::tables::Code;
 use crate::values::{DateTime, Object, SignedDuration, Value};
@@ -153,6 +154,24 @@ fields! {
     Vec<String>, "array of strings", Value::Array(value) => value.into_iter().map(String::of).collect();
 }
 
+/// Fields by their names: those of a body, or of an object in it.
+pub(crate) trait Named {
+    /// Take a field out.
+    fn remove(&mut self, name: &str) -> Option<Value>;
+}
+
+impl Named for Fields {
+    fn remove(&mut self, name: &str) -> Option<Value> {
+        self.remove(name)
+    }
+}
+
+impl Named for Object {
+    fn remove(&mut self, name: &str) -> Option<Value> {
+        self.remove(name)
+    }
+}
+
 fn misfit(name: &str, found: Option<&str>, wanted: &str) -> Error {
     Error::broken(match found {
         Some(found) => format!("the node sent {name} as {found}, not as {wanted}"),
@@ -161,13 +180,13 @@ fn misfit(name: &str, found: Option<&str>, wanted: &str) -> Error {
 }
 
 /// Take a field out of a body that must be there.
-pub(crate) fn needed<T: Field>(body: &mut Object, name: &str) -> Result<T> {
+pub(crate) fn needed<T: Field>(body: &mut impl Named, name: &str) -> Result<T> {
     let Some(found) = body.remove(name) else { return Err(misfit(name, None, T::NAME)) };
     as_field(found, name)
 }
 
 /// Take a field out of a body that may be absent or null.
-pub(crate) fn optional<T: Field>(body: &mut Object, name: &str) -> Result<Option<T>> {
+pub(crate) fn optional<T: Field>(body: &mut impl Named, name: &str) -> Result<Option<T>> {
     match body.remove(name) {
         None | Some(Value::Null) => Ok(None),
         Some(found) => as_field(found, name).map(Some),
@@ -207,7 +226,7 @@ fn read_result(found: Value) -> Result<StatementResult> {
     })
 }
 
-pub(crate) fn read_answer(mut body: Object) -> Result<Answer> {
+pub(crate) fn read_answer(mut body: Fields) -> Result<Answer> {
     Ok(Answer {
         results: read_results(body.remove("results"))?,
         seq: needed(&mut body, "seq")?,
@@ -217,7 +236,7 @@ pub(crate) fn read_answer(mut body: Object) -> Result<Answer> {
     })
 }
 
-pub(crate) fn read_welcome(mut body: Object) -> Result<Welcome> {
+pub(crate) fn read_welcome(mut body: Fields) -> Result<Welcome> {
     Ok(Welcome {
         version: needed(&mut body, "version")?,
         node: needed(&mut body, "node")?,
@@ -230,11 +249,11 @@ pub(crate) fn read_welcome(mut body: Object) -> Result<Welcome> {
 }
 
 /// Return the refusal of a body, or the error that it is none.
-pub(crate) fn read_error(body: Object) -> Error {
+pub(crate) fn read_error(body: Fields) -> Error {
     read_refusal(body).map_or_else(|error| error, Error::from)
 }
 
-fn read_refusal(mut body: Object) -> Result<Refusal> {
+fn read_refusal(mut body: Fields) -> Result<Refusal> {
     let mut error: Object = needed(&mut body, "error")?;
     let error = &mut error;
     Ok(Refusal {

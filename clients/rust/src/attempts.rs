@@ -16,8 +16,10 @@ use crate::waits::{Backoff, Flag};
 const BREAKS_MOST: u32 = 8;
 
 /// Rules for the attempts of a request.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct How {
+    /// Sequence that the node has to show before.
+    pub(crate) after: Option<i64>,
     /// Twice does no harm.
     pub(crate) repeatable: bool,
     /// Any node may be asked that shows all that this client has seen.
@@ -28,6 +30,20 @@ pub(crate) struct How {
     pub(crate) stop: Option<Arc<Flag>>,
 }
 
+impl How {
+    /// Return the rules of a request that is sent once.
+    pub(crate) fn once() -> &'static Self {
+        static ONCE: How = How { after: None, repeatable: false, spread: false, at: None, stop: None };
+        &ONCE
+    }
+
+    /// Return the rules of a request that does no harm twice.
+    pub(crate) fn repeatable() -> &'static Self {
+        static REPEATABLE: How = How { after: None, repeatable: true, spread: false, at: None, stop: None };
+        &REPEATABLE
+    }
+}
+
 /// One attempt: the node, its connection, and the session on it.
 pub(crate) struct Attempt {
     pub(crate) node: Arc<Node>,
@@ -35,9 +51,24 @@ pub(crate) struct Attempt {
     session: u64,
 }
 
-pub(crate) struct Attempts {
-    nodes: Arc<Nodes>,
-    how: How,
+impl Attempt {
+    fn new((node, conn): (Arc<Node>, Arc<Connection>)) -> Self {
+        let session = conn.session();
+        Self { node, conn, session }
+    }
+
+    /// Return the first attempt of a request if it is at home, which is connected.
+    pub(crate) fn at_home(nodes: &Nodes, how: &How) -> Option<Self> {
+        if how.spread || how.at.is_some() {
+            return None;
+        }
+        nodes.usable_home().map(Self::new)
+    }
+}
+
+pub(crate) struct Attempts<'a> {
+    nodes: &'a Arc<Nodes>,
+    how: &'a How,
     /// True while any node may be asked.
     pub(crate) spread: bool,
     pause: Backoff,
@@ -49,10 +80,10 @@ pub(crate) struct Attempts {
     searching_until: Option<Instant>,
 }
 
-impl Attempts {
-    pub(crate) fn new(nodes: &Arc<Nodes>, how: How) -> Self {
+impl<'a> Attempts<'a> {
+    pub(crate) fn new(nodes: &'a Arc<Nodes>, how: &'a How) -> Self {
         Self {
-            nodes: Arc::clone(nodes),
+            nodes,
             spread: how.spread,
             how,
             pause: Backoff::of_requests(),
@@ -65,26 +96,14 @@ impl Attempts {
         }
     }
 
-    /// Return the connection for the next attempt, where it is home's and stands.
-    pub(crate) fn next_at_home(&self) -> Option<Attempt> {
-        if self.spread || self.how.at.is_some() {
-            return None;
-        }
-        let (node, conn) = self.nodes.usable_home()?;
-        let session = conn.session();
-        Some(Attempt { node, conn, session })
-    }
-
     /// Return the connection for the next attempt.
     pub(crate) async fn next(&mut self) -> Result<Attempt> {
         let made_at = self.how.at.as_ref().and_then(|node| Some((Arc::clone(node), node.usable()?)));
-        let (node, conn) = match made_at {
+        Ok(Attempt::new(match made_at {
             Some(found) => found,
             None if self.spread => self.nodes.near().await?,
             None => self.nodes.find_home().await?,
-        };
-        let session = conn.session();
-        Ok(Attempt { node, conn, session })
+        }))
     }
 
     /// Return if the request is to be asked again. Fail with the error that the caller gets otherwise.
@@ -139,8 +158,8 @@ impl Attempts {
     }
 
     async fn wait(&mut self) {
-        match self.how.stop.clone() {
-            Some(stop) => self.pause.wait_or(&stop).await,
+        match &self.how.stop {
+            Some(stop) => self.pause.wait_or(stop).await,
             None => self.pause.wait().await,
         }
     }

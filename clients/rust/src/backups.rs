@@ -95,7 +95,7 @@ impl Backup {
         let request = Request { needs: Some((MINOR_OF_STREAMS, "streams")), ..Request::new(Kind::Run, body) };
         let own = self.client.nodes().own().await?;
         let parts = Queue::of_parts();
-        let begun = own.conn.begin(&request, Sink::Stream(std::sync::Arc::clone(&parts)));
+        let begun = own.conn.begin(&request, None, Sink::Stream(std::sync::Arc::clone(&parts)));
         begun.map_err(whole)?;
         let (mut done, mut total) = (0, 0);
         let answer = loop {

@@ -13,14 +13,14 @@ use serde::de::DeserializeOwned;
 
 use crate::answers::{needed, optional};
 use crate::attempts::{How, with_grace};
-use crate::client::{Client, Database, Place, check_positive, given};
+use crate::client::{Client, Database, check_positive, given};
 use crate::convert::from_value;
 use crate::errors::{Error, Result};
 use crate::exchange::{Reply, Request};
-use crate::frames::{Body, Kind};
+use crate::frames::{Body, Fields, Kind};
 use crate::runs::Call;
 use crate::tls::random_name;
-use crate::values::{DateTime, Object, SignedDuration, Value, check_name};
+use crate::values::{DateTime, SignedDuration, Value, check_name};
 use crate::waits::{BoxFuture, Flag, Steps, lock};
 
 /// Keys in one listing.
@@ -44,58 +44,46 @@ pub enum Ttl {
 #[derive(Clone)]
 pub struct Cache {
     client: Client,
-    place: Arc<Place>,
-    space: Arc<str>,
-    error: Option<Error>,
+    space: Arc<Space>,
+}
+
+struct Space {
+    name: String,
+    /// Fields that name the space in a request, or the error of a name.
+    fields: Result<Body>,
 }
 
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Cache").field(&self.space).finish()
+        f.debug_tuple("Cache").field(&self.space.name).finish()
     }
 }
 
 impl Cache {
     pub(crate) fn new(db: &Database, space: &str) -> Self {
-        let error = db.place().err().or_else(|| check_name(space).err().map(Error::from));
-        Self { client: db.client().clone(), place: db.place_shared(), space: space.into(), error }
+        let fields = db.place().and_then(|place| {
+            check_name(space)?;
+            Ok(Body::new().str("ns", &place.ns).str("db", &place.db).str("space", space))
+        });
+        Self { client: db.client().clone(), space: Arc::new(Space { name: space.to_owned(), fields }) }
     }
 
     fn body(&self, op: &str) -> Result<Body> {
-        if let Some(error) = &self.error {
-            return Err(error.clone());
-        }
-        Ok(Body::new()
-            .str("op", op)
-            .str("ns", &self.place.ns)
-            .str("db", &self.place.db)
-            .str("space", &self.space))
+        Body::of(op, &self.space.fields)
     }
 
-    fn request(&self, op: &'static str, body: Body) -> Request {
-        Request { timeout: with_grace(self.client.timeout()), op, ..Request::new(Kind::Kv, body) }
+    async fn read(&self, op: &'static str, body: Body) -> Result<Fields> {
+        self.client.ask(&request(&self.client, op, body), How::repeatable()).await.and_then(Reply::fields)
     }
 
-    async fn read(&self, op: &'static str, body: Body) -> Result<Object> {
-        let how = How { repeatable: true, ..How::default() };
-        self.client.ask(self.request(op, body), how).await.and_then(Reply::fields)
-    }
-
-    async fn write(&self, op: &'static str, body: Body) -> Result<Object> {
-        self.client.change(self.request(op, body), How::default()).await
-    }
-
-    async fn get_raw(&self, key: &str) -> Result<Option<(Value, Object)>> {
-        let mut found = self.read("get", self.body("get")?.str("key", key)).await?;
-        Ok(found.remove("value").map(|value| (value, found)))
+    async fn write(&self, op: &'static str, body: Body) -> Result<Fields> {
+        self.client.change(&request(&self.client, op, body), How::once()).await
     }
 
     /// Return the value of a key; `None`: there is no such key.
     pub async fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
-        match self.get_raw(key).await? {
-            Some((value, _)) => Ok(Some(from_value(value)?)),
-            None => Ok(None),
-        }
+        let mut found = self.read("get", self.body("get")?.str("key", key)).await?;
+        Ok(found.remove("value").map(from_value).transpose()?)
     }
 
     fn set_op<T>(
@@ -103,10 +91,18 @@ impl Cache {
         op: &'static str,
         key: &str,
         value: Result<Value>,
-        read: fn(Object) -> Result<T>,
+        read: fn(Fields) -> Result<T>,
     ) -> Set<T> {
         let body = || self.body(op)?.str("key", key).value("value", &value?);
-        Set { cache: self.clone(), op, body: body(), ttl: None, keep_ttl: false, condition: None, read }
+        Set {
+            client: self.client.clone(),
+            op,
+            body: body(),
+            ttl: None,
+            keep_ttl: false,
+            condition: None,
+            read,
+        }
     }
 
     /// Set a key: await it. Options come before.
@@ -146,8 +142,11 @@ impl Cache {
 
     /// Return the time to live of a key; `None`: there is no such key.
     pub async fn ttl(&self, key: &str) -> Result<Option<Ttl>> {
-        let Some((_, mut rest)) = self.get_raw(key).await? else { return Ok(None) };
-        Ok(Some(match optional::<SignedDuration>(&mut rest, "ttl")? {
+        let mut found = self.read("get", self.body("get")?.str("key", key)).await?;
+        if found.get("value").is_none() {
+            return Ok(None);
+        }
+        Ok(Some(match optional::<SignedDuration>(&mut found, "ttl")? {
             Some(left) => Ttl::In(Duration::try_from(left).unwrap_or_default()),
             None => Ttl::Never,
         }))
@@ -214,20 +213,24 @@ impl Cache {
     }
 }
 
-fn written(mut found: Object) -> Result<bool> {
+fn request(client: &Client, op: &'static str, body: Body) -> Request {
+    Request { timeout: with_grace(client.timeout()), op, ..Request::new(Kind::Kv, body) }
+}
+
+fn written(mut found: Fields) -> Result<bool> {
     needed(&mut found, "written")
 }
 
 /// A key to set: await it. Options come before.
 #[must_use = "a key is set when this is awaited"]
 pub struct Set<T> {
-    cache: Cache,
+    client: Client,
     op: &'static str,
     body: Result<Body>,
     ttl: Option<Duration>,
     keep_ttl: bool,
     condition: Option<&'static str>,
-    read: fn(Object) -> Result<T>,
+    read: fn(Fields) -> Result<T>,
 }
 
 impl<T> fmt::Debug for Set<T> {
@@ -255,7 +258,7 @@ impl<T> Set<T> {
         }
         let body = self.body?.duration_if("expire", self.ttl.map(SignedDuration::from));
         let body = body.flag_if("keep", self.keep_ttl).str_if("if", self.condition);
-        Ok(self.cache.request(self.op, body))
+        Ok(request(&self.client, self.op, body))
     }
 }
 
@@ -265,9 +268,12 @@ impl<T: 'static> IntoFuture for Set<T> {
 
     fn into_future(self) -> Self::IntoFuture {
         // Built here: what the future holds is moved with it.
-        let (client, read) = (self.cache.client.clone(), self.read);
+        let (client, read) = (self.client.clone(), self.read);
         let request = self.into_request();
-        Box::pin(async move { read(client.change(request?, How::default()).await?) })
+        Box::pin(async move {
+            let request = request.as_ref().map_err(Error::clone)?;
+            read(client.change(request, How::once()).await?)
+        })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::cache::Cache;
 use crate::connection::{Credential, MINOR_OF_AFTER, MINOR_OF_SEQUENCES, Settings};
 use crate::errors::{Error, Failure, Result};
 use crate::exchange::{Pulse, Reply, Request};
-use crate::frames::Kind;
+use crate::frames::{Fields, Kind};
 use crate::mirrors::MirrorBuilder;
 use crate::moments::MomentBuilder;
 use crate::nodes::{ConnectionEvent, Node, Nodes, OnConnection};
@@ -25,7 +25,7 @@ use crate::seen::{Mark, Seen};
 use crate::tls::Tls;
 use crate::topics::Topic;
 use crate::transactions::Transaction;
-use crate::values::{Object, Value, check_name};
+use crate::values::{Value, check_name};
 use crate::vaults::{Seal, Vault};
 use crate::waits::lock;
 use crate::watches::Watch;
@@ -236,7 +236,7 @@ impl Client {
     pub async fn ping(&self) -> Result<()> {
         let mut request = Request::bare(Kind::Ping);
         request.timeout = Some(self.inner.nodes.connect_timeout);
-        self.ask(request, How { repeatable: true, ..How::default() }).await?;
+        self.ask(&request, How::repeatable()).await?;
         Ok(())
     }
 
@@ -319,15 +319,22 @@ impl Client {
     }
 
     /// Ask for something, with as many attempts as it takes.
-    pub(crate) async fn ask(&self, request: Request, how: How) -> Result<Reply> {
+    ///
+    /// The future of a call is small, so that calls in flight are: it borrows the request, and what is rare is boxed.
+    pub(crate) async fn ask(&self, request: &Request, how: &How) -> Result<Reply> {
         let on_done = self.inner.on_call.as_ref().map(|on_call| match request.op {
             "" => on_call(request.kind.name()),
             op => on_call(&format!("{} {op}", request.kind.name())),
         });
-        let waits = request.waits;
-        let mut outcome = self.attempt(request, how).await;
+        let mut outcome = match Attempt::at_home(&self.inner.nodes, how) {
+            None => Box::pin(self.attempt_all(request, how, None)).await,
+            Some(first) => match self.attempt(request, how, &first, false).await {
+                Ok(reply) => Ok(reply),
+                Err(failure) => Box::pin(self.attempt_all(request, how, Some((first, failure)))).await,
+            },
+        };
         if let Err(Error::Refused(refusal)) = &outcome {
-            if waits && refusal.code == crate::Code::Cancelled && self.inner.nodes.is_closed() {
+            if request.waits && refusal.code == crate::Code::Cancelled && self.inner.nodes.is_closed() {
                 outcome = Err(Error::Closed);
             }
         }
@@ -337,34 +344,45 @@ impl Client {
         outcome
     }
 
-    async fn attempt(&self, mut request: Request, how: How) -> Result<Reply> {
-        let stop = how.stop.clone();
-        let given = request.after;
+    /// Make attempts until one succeeds, or another would not help.
+    async fn attempt_all(
+        &self,
+        request: &Request,
+        how: &How,
+        mut failed: Option<(Attempt, Failure)>,
+    ) -> Result<Reply> {
         let mut tries = Attempts::new(&self.inner.nodes, how);
         loop {
-            // Futures of what is rare are boxed: a call's own future stays small.
-            let attempt = match tries.next_at_home() {
-                Some(attempt) => attempt,
-                None => Box::pin(tries.next()).await?,
-            };
-            if request.kind == Kind::Run {
-                request.after = given;
-                if tries.spread && attempt.conn.welcome.minor >= MINOR_OF_AFTER {
-                    let after = self.seen().after().max(given.unwrap_or(0));
-                    request.after = (after > 0).then_some(after);
-                }
+            if let Some((attempt, failure)) = failed {
+                tries.on_failure(failure, &attempt).await?;
             }
-            let mark = self.seen().mark();
-            let replied = match attempt.conn.ask(&request, stop.as_deref()).await {
-                Ok(Reply::Answer(answer)) => match self.on_answer(&answer, &attempt, mark) {
-                    Ok(()) => return Ok(Reply::Answer(answer)),
-                    Err(error) => Failure::Error(error),
-                },
+            let attempt = tries.next().await?;
+            match self.attempt(request, how, &attempt, tries.spread).await {
                 Ok(reply) => return Ok(reply),
-                Err(failure) => failure,
-            };
-            Box::pin(tries.on_failure(replied, &attempt)).await?;
+                Err(failure) => failed = Some((attempt, failure)),
+            }
         }
+    }
+
+    /// Make one attempt, at any node if `spread`.
+    async fn attempt(
+        &self,
+        request: &Request,
+        how: &How,
+        attempt: &Attempt,
+        spread: bool,
+    ) -> Result<Reply, Failure> {
+        let conn = &attempt.conn;
+        let mut after = how.after;
+        if spread && conn.welcome.minor >= MINOR_OF_AFTER {
+            after = Some(self.seen().after().max(after.unwrap_or(0))).filter(|after| *after > 0);
+        }
+        let mark = (request.kind == Kind::Run).then(|| self.seen().mark());
+        let reply = conn.ask(request, after, how.stop.as_deref()).await?;
+        if let (Reply::Answer(answer), Some(mark)) = (&reply, mark) {
+            self.on_answer(answer, attempt, mark)?;
+        }
+        Ok(reply)
     }
 
     /// Keep the position of an answer.
@@ -390,7 +408,7 @@ impl Client {
     }
 
     /// Ask for an operation that may change something.
-    pub(crate) async fn change(&self, request: Request, how: How) -> Result<Object> {
+    pub(crate) async fn change(&self, request: &Request, how: &How) -> Result<Fields> {
         let is_vault = request.kind == Kind::Vault;
         let mut unsure = self.unsure();
         let found = self.ask(request, how).await.and_then(Reply::fields);

@@ -1,5 +1,7 @@
 //! msgpack, with the extensions and limits of the wire protocol.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use crate::convert::{DEPTH, key_of};
@@ -223,8 +225,24 @@ fn malformed<T>(reason: impl Into<String>) -> Result<T, Malformed> {
 }
 
 /// Read the one value that a buffer is.
+#[cfg(test)]
 pub(crate) fn read_value(bytes: &Bytes) -> Result<Value, Malformed> {
-    Reader { bytes, at: 0, end: bytes.len(), in_key: false }.whole()
+    Reader::new(bytes).whole()
+}
+
+/// A field of a message: the place of its name in the frame, and its value.
+pub(crate) type Field = (Range<usize>, Value);
+
+/// Read a frame: the kind of a message, its id, and the fields of its body; `None`: it is no message.
+pub(crate) fn read_message(frame: &Bytes) -> Result<Option<(i64, i64, Vec<Field>)>, Malformed> {
+    let mut reader = Reader::new(frame);
+    if reader.count(0x90, 0xdc)? != Some(3) {
+        return Ok(None);
+    }
+    let (Value::Int(kind), Value::Int(id)) = (reader.value(1)?, reader.value(1)?) else { return Ok(None) };
+    let Some(fields) = reader.fields()? else { return Ok(None) };
+    reader.check_end()?;
+    Ok(Some((kind, id, fields)))
 }
 
 struct Reader<'a> {
@@ -235,10 +253,19 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    fn new(bytes: &'a Bytes) -> Self {
+        Self { bytes, at: 0, end: bytes.len(), in_key: false }
+    }
+
     fn whole(mut self) -> Result<Value, Malformed> {
         let value = self.value(0)?;
+        self.check_end()?;
+        Ok(value)
+    }
+
+    fn check_end(&self) -> Result<(), Malformed> {
         match self.end - self.at {
-            0 => Ok(value),
+            0 => Ok(()),
             left => malformed(format!("{left} bytes stand behind it")),
         }
     }
@@ -266,13 +293,39 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
+    /// Read the head of an array or of an object, by its codes; `None`: something else is there.
+    fn count(&mut self, fix: u8, wide: u8) -> Result<Option<usize>, Malformed> {
+        let [head] = self.fixed()?;
+        match head.checked_sub(wide) {
+            Some(width @ 0..=1) => self.length(2 << width).map(Some),
+            _ if head & 0xf0 == fix => Ok(Some((head & 0x0f).into())),
+            _ => Ok(None),
+        }
+    }
+
+    /// Read the fields of a body, which may be nil; `None`: something else is there.
+    fn fields(&mut self) -> Result<Option<Vec<Field>>, Malformed> {
+        if self.bytes[self.at..self.end].first() == Some(&0xc0) {
+            self.at += 1;
+            return Ok(Some(Vec::new()));
+        }
+        let Some(count) = self.count(0x80, 0xde)? else { return Ok(None) };
+        self.check_room(2 * count, 1)?;
+        let mut found = Vec::with_capacity(count.min(ROOM_MOST));
+        for _ in 0..count {
+            let name = self.name()?.len();
+            found.push((self.at - name..self.at, self.value(2)?));
+        }
+        Ok(Some(found))
+    }
+
     fn value(&mut self, depth: usize) -> Result<Value, Malformed> {
         let [head] = self.fixed()?;
         match head {
             0..=0x7f => Ok(Value::Int(head.into())),
             0x80..=0x8f => self.object((head & 0x0f).into(), depth),
             0x90..=0x9f => self.array((head & 0x0f).into(), depth),
-            0xa0..=0xbf => self.text((head & 0x1f).into()).map(Value::String),
+            0xa0..=0xbf => self.text((head & 0x1f).into()).map(|text| Value::String(text.to_owned())),
             0xc0 => Ok(Value::Null),
             0xc2 => Ok(Value::Bool(false)),
             0xc3 => Ok(Value::Bool(true)),
@@ -300,7 +353,7 @@ impl<'a> Reader<'a> {
             0xd4..=0xd8 => self.extension(1 << (head - 0xd4)),
             0xd9..=0xdb => {
                 let count = self.length(1 << (head - 0xd9))?;
-                self.text(count).map(Value::String)
+                self.text(count).map(|text| Value::String(text.to_owned()))
             }
             0xdc | 0xdd => {
                 let count = self.length(2 << (head - 0xdc))?;
@@ -324,11 +377,22 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    fn text(&mut self, count: usize) -> Result<String, Malformed> {
+    fn text(&mut self, count: usize) -> Result<&'a str, Malformed> {
         match std::str::from_utf8(self.take(count)?) {
-            Ok(text) => Ok(text.to_owned()),
+            Ok(text) => Ok(text),
             Err(_) => malformed("a string is UTF-8"),
         }
+    }
+
+    /// Read the name of a field.
+    fn name(&mut self) -> Result<&'a str, Malformed> {
+        let [head] = self.fixed()?;
+        let count = match head {
+            0xa0..=0xbf => (head & 0x1f).into(),
+            0xd9..=0xdb => self.length(1 << (head - 0xd9))?,
+            _ => return malformed("the keys of an object are strings"),
+        };
+        self.text(count)
     }
 
     fn check_room(&self, least: usize, depth: usize) -> Result<(), Malformed> {
@@ -354,11 +418,8 @@ impl<'a> Reader<'a> {
         self.check_room(2 * count, depth)?;
         let mut found = Object::new();
         for _ in 0..count {
-            let Value::String(name) = self.value(depth + 1)? else {
-                return malformed("the keys of an object are strings");
-            };
-            let value = self.value(depth + 1)?;
-            found.insert(name, value);
+            let name = self.name()?.to_owned();
+            found.insert(name, self.value(depth + 1)?);
         }
         Ok(Value::Object(found))
     }

@@ -250,9 +250,14 @@ impl Connection {
 
     /// Send a request and wait for its reply. `stop` has the node end it, whose answer is waited for.
     /// Dropping the future cancels the request.
-    pub(crate) async fn ask(&self, request: &Request, stop: Option<&Flag>) -> Result<Reply, Failure> {
+    pub(crate) async fn ask(
+        &self,
+        request: &Request,
+        after: Option<i64>,
+        stop: Option<&Flag>,
+    ) -> Result<Reply, Failure> {
         let (to, from) = oneshot::channel();
-        let call = CallGuard { conn: self, id: Some(self.begin(request, Sink::Reply(to))?) };
+        let call = CallGuard { conn: self, id: Some(self.begin(request, after, Sink::Reply(to))?) };
         match (request.timeout, stop) {
             (None, None) => call.settle(from.await),
             (within, stop) => Box::pin(call.limited(from, within, stop)).await,
@@ -260,11 +265,11 @@ impl Connection {
     }
 
     /// Send a request whose outcome goes to the sink. Return its id.
-    pub(crate) fn begin(&self, request: &Request, sink: Sink) -> Result<u64, Failure> {
+    pub(crate) fn begin(&self, request: &Request, after: Option<i64>, sink: Sink) -> Result<u64, Failure> {
         if let Some((minor, what)) = request.needs {
             self.check_minor(minor, what)?;
         }
-        let id = lock(&self.exchange).begin(request, sink, Instant::now())?;
+        let id = lock(&self.exchange).begin(request, after, sink, Instant::now())?;
         self.output.notify_one();
         Ok(id)
     }
@@ -283,7 +288,7 @@ impl Connection {
         if self.session() == ended_session {
             let mut request = Request::new(Kind::Auth, credential.add_to(Body::new()));
             request.timeout = Some(self.grace);
-            *refusal = match self.ask(&request, None).await {
+            *refusal = match self.ask(&request, None, None).await {
                 Ok(_) => None,
                 Err(Failure::Error(error @ Error::Refused(_))) => Some(error),
                 // The connection has gone, and the next one signs in by itself.

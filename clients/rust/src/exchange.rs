@@ -1,6 +1,7 @@
 //! State of one connection: requests under way, bytes to write, messages that come. It does no I/O.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +11,8 @@ use tokio::time::Instant;
 use crate::answers::{Answer, read_answer, read_error, read_welcome};
 use crate::errors::{Error, Failure, Refusal, Result};
 use crate::feeds::Queue;
-use crate::frames::{Body, FRAME_MOST, Kind, Message, write_frame};
+use crate::frames::{Body, FRAME_MOST, Fields, Kind, Message, write_frame};
 use crate::tables::Code;
-use crate::values::Object;
 
 /// Size of a frame beside which a node may hear no PING.
 const LARGE_FRAME: usize = 4 << 10;
@@ -46,8 +46,6 @@ impl Default for Pulse {
 pub(crate) struct Request {
     pub(crate) kind: Kind,
     pub(crate) body: Option<Body>,
-    /// Sequence that the node has to show before.
-    pub(crate) after: Option<i64>,
     /// True if it waits for future data: the end of the client ends it.
     pub(crate) waits: bool,
     /// Time after which it is given up; the node has its own.
@@ -64,7 +62,7 @@ impl Request {
     }
 
     pub(crate) fn bare(kind: Kind) -> Self {
-        Self { kind, body: None, after: None, waits: false, timeout: None, needs: None, op: "" }
+        Self { kind, body: None, waits: false, timeout: None, needs: None, op: "" }
     }
 }
 
@@ -72,7 +70,7 @@ impl Request {
 #[derive(Debug)]
 pub(crate) enum Reply {
     Answer(Box<Answer>),
-    Fields(Object),
+    Fields(Fields),
     Nothing,
 }
 
@@ -84,7 +82,7 @@ impl Reply {
         }
     }
 
-    pub(crate) fn fields(self) -> Result<Object> {
+    pub(crate) fn fields(self) -> Result<Fields> {
         match self {
             Self::Fields(fields) => Ok(fields),
             _ => Err(Error::broken("the node sent no value")),
@@ -115,9 +113,29 @@ impl Sink {
 struct Call {
     kind: Kind,
     waits: bool,
-    is_written: bool,
     is_large: bool,
     sink: Sink,
+}
+
+/// Hasher of ids. They are counted up here, so that no peer can have them collide.
+#[derive(Default)]
+struct IdHasher {
+    id: u64,
+}
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        // Odd, and near 2^64 divided by the golden ratio: it spreads counted numbers over all bits.
+        self.id = (self.id ^ id).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.id
+    }
 }
 
 /// State of a request that is given up.
@@ -146,9 +164,11 @@ pub(crate) struct Exchange {
     unsent: Vec<(u64, usize, usize)>,
     /// Frames that wait for room, with their ids.
     waiting: VecDeque<(u64, Vec<u8>)>,
-    calls: HashMap<u64, Call>,
+    calls: HashMap<u64, Call, BuildHasherDefault<IdHasher>>,
     large: usize,
     last: u64,
+    /// The last request that was written. All before it were, too.
+    written: u64,
     pub(crate) is_leaving: bool,
     said_bye: bool,
     is_over: bool,
@@ -168,9 +188,10 @@ impl Exchange {
             out: Vec::new(),
             unsent: Vec::new(),
             waiting: VecDeque::new(),
-            calls: HashMap::new(),
+            calls: HashMap::default(),
             large: 0,
             last: 0,
+            written: 0,
             is_leaving: false,
             said_bye: false,
             is_over: false,
@@ -200,21 +221,33 @@ impl Exchange {
 
     // --- requests ------------------------------------------------------------------------------------
 
-    /// Send a request, or have it wait for room. Return its id.
-    pub(crate) fn begin(&mut self, request: &Request, sink: Sink, now: Instant) -> Result<u64, Failure> {
+    /// Send a request, or have it wait for room. Return its id. The node has to show the sequence `after` before.
+    pub(crate) fn begin(
+        &mut self,
+        request: &Request,
+        after: Option<i64>,
+        sink: Sink,
+        now: Instant,
+    ) -> Result<u64, Failure> {
         if !self.is_usable() {
             return Err(Failure::NotSent);
         }
-        self.open(request, sink, now)
+        self.open(request, after, sink, now)
     }
 
-    fn open(&mut self, request: &Request, sink: Sink, now: Instant) -> Result<u64, Failure> {
+    fn open(
+        &mut self,
+        request: &Request,
+        after: Option<i64>,
+        sink: Sink,
+        now: Instant,
+    ) -> Result<u64, Failure> {
         let id = self.last + 1;
         let waits_for_room = self.out.len() > OUT_MOST || !self.waiting.is_empty();
         let mut own = Vec::new();
         let to = if waits_for_room { &mut own } else { &mut self.out };
         let start = to.len();
-        let size = write_frame(to, request.kind, id, request.body.as_ref(), request.after);
+        let size = write_frame(to, request.kind, id, request.body.as_ref(), after);
         let end = to.len();
         if size > FRAME_MOST {
             to.truncate(start);
@@ -232,7 +265,7 @@ impl Exchange {
         let is_large = size > LARGE_FRAME;
         self.large += usize::from(is_large);
         let Request { kind, waits, .. } = *request;
-        self.calls.insert(id, Call { kind, waits, is_written: false, is_large, sink });
+        self.calls.insert(id, Call { kind, waits, is_large, sink });
         Ok(id)
     }
 
@@ -244,11 +277,10 @@ impl Exchange {
         into.clear();
         into.shrink_to(2 * OUT_MOST);
         std::mem::swap(&mut self.out, into);
-        for (id, _, _) in self.unsent.drain(..) {
-            if let Some(call) = self.calls.get_mut(&id) {
-                call.is_written = true;
-            }
+        if let Some((last, _, _)) = self.unsent.last() {
+            self.written = *last;
         }
+        self.unsent.clear();
         while self.out.len() <= OUT_MOST {
             let Some((id, frame)) = self.waiting.pop_front() else { break };
             let start = self.out.len();
@@ -266,6 +298,11 @@ impl Exchange {
         write_frame(&mut self.out, kind, id, None, None);
     }
 
+    /// Return if an open request was written; `None`: it is not open.
+    fn is_written(&self, id: u64) -> Option<bool> {
+        self.calls.contains_key(&id).then_some(id <= self.written)
+    }
+
     /// Ask the node to end a request early. Its answer is waited for.
     pub(crate) fn send_end(&mut self, id: u64) {
         if self.is_over || self.said_bye {
@@ -280,7 +317,7 @@ impl Exchange {
 
     /// Have the node end a request early. One that was not written is over at once.
     pub(crate) fn stop(&mut self, id: u64, now: Instant) {
-        match self.calls.get(&id).map(|call| call.is_written) {
+        match self.is_written(id) {
             Some(true) => self.send_end(id),
             Some(false) => {
                 if let Some(call) = self.take_back(id, now) {
@@ -294,7 +331,7 @@ impl Exchange {
 
     /// End a request that nobody waits for any more. Its answer is dropped.
     pub(crate) fn give_up(&mut self, id: u64, now: Instant) -> GivenUp {
-        match self.calls.get(&id).map(|call| call.is_written) {
+        match self.is_written(id) {
             None => GivenUp::Answered,
             Some(true) => {
                 self.send_end(id);
@@ -355,7 +392,7 @@ impl Exchange {
         Ok(())
     }
 
-    fn on_stream(&mut self, kind: Kind, id: u64, body: Object, size: usize) -> Result<()> {
+    fn on_stream(&mut self, kind: Kind, id: u64, body: Fields, size: usize) -> Result<()> {
         let Some(call) = self.calls.get(&id) else { return Ok(()) };
         let queue = match &call.sink {
             Sink::Stream(queue) if (call.kind == Kind::Watch) == (kind == Kind::Change) => queue,
@@ -410,7 +447,7 @@ impl Exchange {
         if self.said_bye {
             return Look::At(now + pulse.leaving);
         }
-        if let Err(Failure::Error(error)) = self.open(&Request::bare(Kind::Ping), Sink::Ignored, now) {
+        if let Err(Failure::Error(error)) = self.open(&Request::bare(Kind::Ping), None, Sink::Ignored, now) {
             debug_assert!(false, "{error}");
         }
         Look::At(now + pulse.answer)
@@ -462,8 +499,8 @@ impl Exchange {
         // In their order, so that those which go elsewhere keep it.
         let mut calls: Vec<_> = self.calls.drain().collect();
         calls.sort_unstable_by_key(|(id, _)| *id);
-        for (_, call) in calls {
-            call.sink.settle(Err(match call.is_written {
+        for (id, call) in calls {
+            call.sink.settle(Err(match id <= self.written {
                 true => {
                     let message = format!("the connection ended before {} was answered", call.kind.name());
                     Error::unknown(message, cause.clone()).into()
@@ -476,7 +513,7 @@ impl Exchange {
     }
 }
 
-fn read_reply(asked: Kind, kind: Kind, body: Object) -> Result<Reply, Failure> {
+fn read_reply(asked: Kind, kind: Kind, body: Fields) -> Result<Reply, Failure> {
     match (kind, asked) {
         (Kind::Value, Kind::Kv | Kind::Topic | Kind::Vault) => Ok(Reply::Fields(body)),
         (Kind::Answer, Kind::Run) => Ok(Reply::Answer(Box::new(read_answer(body)?))),
@@ -494,6 +531,6 @@ impl Exchange {
     }
 
     pub(crate) fn written_calls(&self) -> usize {
-        self.calls.values().filter(|call| call.is_written).count()
+        self.calls.keys().filter(|id| **id <= self.written).count()
     }
 }

@@ -14,7 +14,7 @@ use crate::connection::{Connection, MINOR_OF_AFTER, MINOR_OF_FEEDS, MINOR_OF_SEQ
 use crate::convert::from_value;
 use crate::errors::{Error, Failure, Result};
 use crate::exchange::{Reply, Request, Sink};
-use crate::frames::{Body, Kind};
+use crate::frames::{Body, Fields, Kind};
 use crate::seen::Position;
 use crate::tables::Code;
 use crate::values::{DateTime, Object, RecordId, Value};
@@ -30,7 +30,7 @@ type OnSeq = Box<dyn Fn(i64, Option<i64>) + Send + Sync>;
 
 #[derive(Default)]
 struct QueueState {
-    messages: VecDeque<(Object, usize)>,
+    messages: VecDeque<(Fields, usize)>,
     bytes: usize,
     /// Bytes up to the end of the last whole commit.
     whole: usize,
@@ -57,7 +57,7 @@ impl Queue {
     }
 
     /// Add a message. Return true if too many are held.
-    pub(crate) fn push(&self, body: Object, size: usize) -> bool {
+    pub(crate) fn push(&self, body: Fields, size: usize) -> bool {
         let mut state = lock(&self.state);
         state.bytes += size;
         if let Some(on_seq) = &self.on_seq {
@@ -108,13 +108,13 @@ impl Queue {
 /// The next message of a queue.
 pub(crate) enum Next {
     /// A message, and true if no other has come yet.
-    Message(Object, bool),
+    Message(Fields, bool),
     /// The end, as it was asked for, with the answer of a script.
     End(Option<Answer>),
 }
 
 /// Return true if a message ends a commit: it is all of it, or its last part.
-pub(crate) fn is_whole(body: &Object) -> bool {
+pub(crate) fn is_whole(body: &Fields) -> bool {
     let part = |name| body.get(name).and_then(Value::as_int);
     part("part") == part("of")
 }
@@ -127,14 +127,19 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    fn begin(conn: &Arc<Connection>, request: &Request, on_seq: OnSeq) -> Result<Self, Failure> {
+    fn begin(
+        conn: &Arc<Connection>,
+        request: &Request,
+        after: Option<i64>,
+        on_seq: OnSeq,
+    ) -> Result<Self, Failure> {
         let queue = Queue::of_feed(on_seq);
-        let id = conn.begin(request, Sink::Stream(Arc::clone(&queue)))?;
+        let id = conn.begin(request, after, Sink::Stream(Arc::clone(&queue)))?;
         Ok(Self { conn: Arc::clone(conn), id, queue })
     }
 
     /// Return the next message; `None`: the feed is over as it was asked.
-    pub(crate) async fn next(&self) -> Result<Option<Object>, Failure> {
+    pub(crate) async fn next(&self) -> Result<Option<Fields>, Failure> {
         match self.queue.next().await? {
             Next::Message(body, _) => Ok(Some(body)),
             Next::End(_) => Ok(None),
@@ -149,10 +154,10 @@ impl Drop for Feed {
 }
 
 /// Open a feed, and return it with its first message. Asking twice does no harm.
-pub(crate) async fn open_feed(client: &Client, body: &Body, from: i64) -> Result<(Feed, Object)> {
+pub(crate) async fn open_feed(client: &Client, body: &Body, from: i64) -> Result<(Feed, Fields)> {
     let nodes = client.nodes();
     let how = How { repeatable: true, spread: client.reads_anywhere(), ..How::default() };
-    let mut tries = Attempts::new(nodes, how);
+    let mut tries = Attempts::new(nodes, &how);
     loop {
         let attempt = tries.next().await?;
         let opening = open_on(client, &attempt.conn, nodes.is_home(&attempt.node), body, from);
@@ -169,18 +174,19 @@ async fn open_on(
     is_home: bool,
     body: &Body,
     from: i64,
-) -> Result<(Feed, Object), Failure> {
+) -> Result<(Feed, Fields), Failure> {
     conn.check_minor(MINOR_OF_FEEDS, "feeds")?;
-    let after = client.seen().after();
-    let mut request = Request { waits: true, ..Request::new(Kind::Watch, body.clone()) };
+    let seen = client.seen().after();
+    let request = Request { waits: true, ..Request::new(Kind::Watch, body.clone()) };
     let minor = conn.welcome.minor;
+    let mut after = None;
     if client.nodes().are_several() && minor >= MINOR_OF_SEQUENCES {
-        request.after = (after > 0 && !is_home).then_some(after);
+        after = (seen > 0 && !is_home).then_some(seen);
     } else if client.nodes().are_several() && minor >= MINOR_OF_AFTER {
-        reach(conn, after.max(from), is_home).await?;
+        reach(conn, seen.max(from), is_home).await?;
     }
     let seen = client.seen_shared();
-    let feed = Feed::begin(conn, &request, Box::new(move |seq, epoch| lock(&seen).reach(seq, epoch)))?;
+    let feed = Feed::begin(conn, &request, after, Box::new(move |seq, epoch| lock(&seen).reach(seq, epoch)))?;
     let first = match with_grace(client.timeout()) {
         None => feed.next().await?,
         Some(within) => match timeout(within, feed.next()).await {
@@ -199,8 +205,8 @@ async fn reach(conn: &Connection, seq: i64, is_home: bool) -> Result<(), Failure
     if seq == 0 {
         return Ok(());
     }
-    let request = Request { after: Some(seq), ..Request::new(Kind::Run, Body::new().str("script", "")) };
-    match conn.ask(&request, None).await {
+    let request = Request::new(Kind::Run, Body::new().str("script", ""));
+    match conn.ask(&request, Some(seq), None).await {
         // WATCH has words for another history.
         Err(Failure::Error(error)) if is_home && error.is(Code::StatementTimeout) => Ok(()),
         Err(failure) => Err(failure),
@@ -307,7 +313,7 @@ fn read_change(found: Value) -> Result<Change> {
 }
 
 /// Read a commit of all its parts.
-pub(crate) fn read_commit(parts: Vec<Object>, position: Position) -> Result<Commit> {
+pub(crate) fn read_commit(parts: Vec<Fields>, position: Position) -> Result<Commit> {
     let count = parts.len() as i64;
     let mut changes = Vec::new();
     let mut head = None;

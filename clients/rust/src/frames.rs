@@ -1,10 +1,12 @@
 //! Frames: messages between client and node.
 
+use std::fmt;
+
 use bytes::{Buf, Bytes, BytesMut};
 use serde::Serialize;
 
 use crate::codec::{
-    read_value, write_array_head, write_duration, write_given, write_int, write_map_head, write_str,
+    Field, read_message, write_array_head, write_duration, write_given, write_int, write_map_head, write_str,
 };
 use crate::convert::to_value;
 use crate::errors::{Error, InvalidArgument, Result};
@@ -69,10 +71,26 @@ pub(crate) struct Body {
     bytes: Vec<u8>,
 }
 
+/// Without the fields: they may be secret.
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
 impl Body {
     /// Return an empty body, with room for a small request.
     pub(crate) fn new() -> Self {
         Self { count: 0, bytes: Vec::with_capacity(BODY_ROOM) }
+    }
+
+    /// Return the body of an operation on what `names` name.
+    pub(crate) fn of(op: &str, names: &Result<Self>) -> Result<Self> {
+        let names = names.as_ref().map_err(Error::clone)?;
+        let mut body = Self::new().str("op", op);
+        body.count += names.count;
+        body.bytes.extend_from_slice(&names.bytes);
+        Ok(body)
     }
 
     fn name(&mut self, name: &str) {
@@ -245,8 +263,30 @@ pub(crate) fn write_frame(
 pub(crate) struct Message {
     pub(crate) kind: Kind,
     pub(crate) id: u64,
-    pub(crate) body: Object,
+    pub(crate) body: Fields,
     pub(crate) size: usize,
+}
+
+/// Fields of a message's body by name. The names stay where they are in the frame.
+#[derive(Debug, Default)]
+pub(crate) struct Fields {
+    frame: Bytes,
+    fields: Vec<Field>,
+}
+
+impl Fields {
+    /// Return the index of a field: of two with one name, the last.
+    fn find(&self, name: &str) -> Option<usize> {
+        self.fields.iter().rposition(|(place, _)| self.frame[place.clone()] == *name.as_bytes())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+        self.find(name).map(|at| &self.fields[at].1)
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) -> Option<Value> {
+        self.find(name).map(|at| self.fields.swap_remove(at).1)
+    }
 }
 
 /// Take the next message off a buffer; `None`: more has to come.
@@ -261,7 +301,7 @@ pub(crate) fn next_message(buffer: &mut BytesMut) -> Result<Option<Message>> {
         return Ok(None);
     }
     buffer.advance(4);
-    read_message(&buffer.split_to(size).freeze()).map(Some)
+    to_message(buffer.split_to(size).freeze()).map(Some)
 }
 
 fn too_large(head: [u8; 4], size: usize) -> Error {
@@ -275,23 +315,16 @@ fn too_large(head: [u8; 4], size: usize) -> Error {
     })
 }
 
-fn read_message(bytes: &Bytes) -> Result<Message> {
+fn to_message(frame: Bytes) -> Result<Message> {
     let none = || Error::broken("the node sent what is no message");
-    let parts = match read_value(bytes) {
-        Ok(Value::Array(parts)) => <[Value; 3]>::try_from(parts).map_err(|_| none())?,
-        Ok(_) => return Err(none()),
+    let (kind, id, fields) = match read_message(&frame) {
+        Ok(found) => found.ok_or_else(none)?,
         Err(error) => return Err(Error::broken(format!("the node sent what is no message: {error}"))),
-    };
-    let [Value::Int(kind), Value::Int(id), body] = parts else { return Err(none()) };
-    let body = match body {
-        Value::Object(fields) => fields,
-        Value::Null => Object::new(),
-        _ => return Err(none()),
     };
     let (Ok(id), true) = (u64::try_from(id), id < 1 << 53) else { return Err(none()) };
     match Kind::of(kind) {
         Some(kind) if kind as i64 >= Kind::Welcome as i64 || kind == Kind::Bye => {
-            Ok(Message { kind, id, body, size: bytes.len() })
+            Ok(Message { kind, id, size: frame.len(), body: Fields { frame, fields } })
         }
         _ => Err(Error::broken(format!("the node sent a message of kind {kind}"))),
     }

@@ -167,6 +167,7 @@ impl Run {
             repeatable: self.repeatable,
             spread: is_read && is_plain && client.reads_anywhere(),
             at: moment.as_ref().and_then(|(name, _)| client.maker_of(name)),
+            after: self.after,
             stop: None,
         };
         let needs = match (self.current, self.after) {
@@ -175,14 +176,13 @@ impl Run {
             (false, None) => None,
         };
         let request = Request {
-            after: self.after,
             waits: self.wait.is_some(),
             timeout: with_grace(timeout),
             needs,
             ..Request::new(Kind::Run, body)
         };
         let mut unsure = client.unsure();
-        let found = client.ask(request, how).await.and_then(Reply::answer);
+        let found = client.ask(&request, &how).await.and_then(Reply::answer);
         unsure.settle(found.as_ref().err());
         found
     }

@@ -14,11 +14,11 @@ use serde::de::DeserializeOwned;
 
 use crate::answers::{Field, as_field, needed, optional};
 use crate::attempts::{How, Outages, with_grace};
-use crate::client::{Database, check_positive, given};
+use crate::client::{Client, Database, check_positive, given};
 use crate::convert::{from_value, to_value};
 use crate::errors::{Error, Result};
 use crate::exchange::Request;
-use crate::frames::{Body, Kind};
+use crate::frames::{Body, Fields, Kind};
 use crate::groups::Group;
 use crate::runs::{Call, Run};
 use crate::values::{DateTime, Object, SignedDuration, Value, check_name, quote};
@@ -86,28 +86,36 @@ impl Message {
 #[derive(Clone)]
 pub struct Topic {
     pub(crate) db: Database,
-    name: Arc<str>,
+    own: Arc<Own>,
+}
+
+struct Own {
+    name: String,
+    /// Fields that name the topic in a request, or the error of a name.
+    fields: Result<Body>,
 }
 
 impl fmt::Debug for Topic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Topic").field(&self.name).finish()
+        f.debug_tuple("Topic").field(&self.own.name).finish()
     }
 }
 
 impl Topic {
     pub(crate) fn new(db: Database, name: &str) -> Self {
-        Self { db, name: name.into() }
+        let fields = db.place().and_then(|place| {
+            check_name(name)?;
+            Ok(Body::new().str("ns", &place.ns).str("db", &place.db).str("topic", name))
+        });
+        Self { db, own: Arc::new(Own { name: name.to_owned(), fields }) }
     }
 
     pub(crate) fn quoted(&self) -> Result<String> {
-        Ok(quote(&self.name)?)
+        Ok(quote(&self.own.name)?)
     }
 
     pub(crate) fn body(&self, op: &str) -> Result<Body> {
-        let place = self.db.place()?;
-        check_name(&self.name)?;
-        Ok(Body::new().str("op", op).str("ns", &place.ns).str("db", &place.db).str("topic", &self.name))
+        Body::of(op, &self.own.fields)
     }
 
     /// Do an operation. `stop` has the node end it, whose answer is waited for.
@@ -117,17 +125,9 @@ impl Topic {
         body: Body,
         wait: Option<Duration>,
         stop: Option<Arc<Flag>>,
-    ) -> Result<Object> {
+    ) -> Result<Fields> {
         let client = self.db.client();
-        let timeout = client.timeout().map(|timeout| timeout + wait.unwrap_or_default());
-        let body = body.duration_if("timeout", timeout.map(SignedDuration::from));
-        let request = Request {
-            waits: wait.is_some(),
-            timeout: with_grace(timeout),
-            op,
-            ..Request::new(Kind::Topic, body)
-        };
-        client.change(request, How { stop, ..How::default() }).await
+        client.change(&request(client, op, body, wait), &How { stop, ..How::default() }).await
     }
 
     pub(crate) async fn info_of(&self, text: String) -> Result<Object> {
@@ -155,7 +155,7 @@ impl Topic {
 
     /// Append a message: await it. Options come before. The message is durable when it returns.
     pub fn publish(&self, value: impl Serialize) -> Publish {
-        Publish { to: Publishing::new(self.clone()), value: given(value, "value"), id: None }
+        Publish { to: Publishing::new(self), value: given(value, "value"), id: None }
     }
 
     /// Append messages in one commit, all or none: await it. Options come before.
@@ -163,7 +163,7 @@ impl Topic {
         let value =
             |(n, value)| to_value(&value).map_err(|error| error.under(format_args!("values[{n}]")).into());
         let values = values.into_iter().enumerate().map(value).collect();
-        PublishMany { to: Publishing::new(self.clone()), values }
+        PublishMany { to: Publishing::new(self), values }
     }
 
     /// Read messages behind a position, oldest first: await it. Options come before. The node also ends a page at
@@ -193,9 +193,16 @@ impl Topic {
     }
 }
 
+fn request(client: &Client, op: &'static str, body: Body, wait: Option<Duration>) -> Request {
+    let timeout = client.timeout().map(|timeout| timeout + wait.unwrap_or_default());
+    let body = body.duration_if("timeout", timeout.map(SignedDuration::from));
+    Request { waits: wait.is_some(), timeout: with_grace(timeout), op, ..Request::new(Kind::Topic, body) }
+}
+
 #[derive(Debug)]
 struct Publishing {
-    topic: Topic,
+    client: Client,
+    body: Result<Body>,
     key: Option<String>,
     headers: Object,
     delay: Option<Duration>,
@@ -204,20 +211,22 @@ struct Publishing {
 }
 
 impl Publishing {
-    fn new(topic: Topic) -> Self {
-        Self { topic, key: None, headers: Object::new(), delay: None, at: None, expect: None }
+    fn new(topic: &Topic) -> Self {
+        let (client, body) = (topic.db.client().clone(), topic.body("publish"));
+        Self { client, body, key: None, headers: Object::new(), delay: None, at: None, expect: None }
     }
 
-    fn body(&self) -> Result<Body> {
-        let mut body = self.topic.body("publish")?.str_if("key", self.key.as_deref());
+    /// Return the request, to whose body the messages are added.
+    fn into_request(self, add: impl FnOnce(Body) -> Result<Body>) -> Result<Request> {
+        let mut body = self.body?.str_if("key", self.key.as_deref());
         if !self.headers.is_empty() {
-            body = body.value("headers", &Value::Object(self.headers.clone()))?;
+            body = body.value("headers", &Value::Object(self.headers))?;
         }
         body = body.duration_if("delay", self.delay.map(SignedDuration::from)).int_if("expect", self.expect);
-        match self.at {
-            Some(at) => body.value("at", &Value::DateTime(at)),
-            None => Ok(body),
+        if let Some(at) = self.at {
+            body = body.value("at", &Value::DateTime(at))?;
         }
+        Ok(request(&self.client, "publish", add(body)?, None))
     }
 }
 
@@ -287,8 +296,8 @@ impl Publish {
         self
     }
 
-    fn body(to: &Publishing, value: Result<Value>, id: Option<&str>) -> Result<Body> {
-        to.body()?.str_if("id", id).value("value", &value?)
+    fn into_request(self) -> Result<Request> {
+        self.to.into_request(|body| body.str_if("id", self.id.as_deref()).value("value", &self.value?))
     }
 }
 
@@ -298,10 +307,11 @@ impl IntoFuture for Publish {
 
     fn into_future(self) -> Self::IntoFuture {
         // Built here: what the future holds is moved with it.
-        let body = Self::body(&self.to, self.value, self.id.as_deref());
-        let topic = self.to.topic;
+        let client = self.to.client.clone();
+        let request = self.into_request();
         Box::pin(async move {
-            let mut found = topic.ask("publish", body?, None, None).await?;
+            let request = request.as_ref().map_err(Error::clone)?;
+            let mut found = client.change(request, How::once()).await?;
             let duplicate = optional(&mut found, "duplicate")?.unwrap_or(false);
             Ok(Published { position: needed(&mut found, "position")?, duplicate })
         })
@@ -328,8 +338,9 @@ pub struct PublishMany {
 
 impl PublishMany {
     async fn send(self) -> Result<Appended> {
-        let body = self.to.body()?.values("values", &self.values?)?;
-        let mut found = self.to.topic.ask("publish", body, None, None).await?;
+        let client = self.to.client.clone();
+        let request = self.to.into_request(|body| body.values("values", &self.values?))?;
+        let mut found = client.change(&request, How::once()).await?;
         Ok(Appended { first: needed(&mut found, "first")?, last: needed(&mut found, "last")? })
     }
 }

@@ -13,7 +13,7 @@ use crate::connection::MINOR_OF_VAULTS;
 use crate::convert::from_value;
 use crate::errors::{Error, Result};
 use crate::exchange::Request;
-use crate::frames::{Body, Kind};
+use crate::frames::{Body, Fields, Kind};
 use crate::runs::{Call, Run};
 use crate::values::{DateTime, Object, Value, quote};
 
@@ -37,7 +37,7 @@ impl Seal {
         Self { client, vault }
     }
 
-    async fn ask(&self, op: &'static str, add: impl FnOnce(Body) -> Body) -> Result<Object> {
+    async fn ask(&self, op: &'static str, add: impl FnOnce(Body) -> Body) -> Result<Fields> {
         let mut body = Body::new().str("op", op);
         if let Some(vault) = &self.vault {
             let place = vault.db.place()?;
@@ -46,7 +46,7 @@ impl Seal {
         }
         let needs = Some((MINOR_OF_VAULTS, "vaults"));
         let request = Request { needs, op, ..Request::new(Kind::Vault, add(body)) };
-        self.client.change(request, How::default()).await
+        self.client.change(&request, How::once()).await
     }
 
     /// Open the vaults, and return the time at which they close. Use does not extend it.

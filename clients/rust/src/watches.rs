@@ -11,10 +11,10 @@ use crate::answers::{needed, optional};
 use crate::client::Database;
 use crate::errors::{Error, Failure, Refusal, Result};
 use crate::feeds::{Action, Commit, Feed, is_whole, open_feed, read_commit};
-use crate::frames::Body;
+use crate::frames::{Body, Fields};
 use crate::seen::Position;
 use crate::tables::Code;
-use crate::values::{Object, Value, check_name};
+use crate::values::{Value, check_name};
 use crate::waits::{Backoff, BoxFuture, Steps, lock};
 
 const COPY_AGAIN: &str = "read the table again, and watch it from the position of that answer";
@@ -56,8 +56,8 @@ pub(crate) struct Following {
     actions: Option<Vec<Action>>,
     before: bool,
     feed: Option<Feed>,
-    opened: Object,
-    parts: Vec<Object>,
+    opened: Fields,
+    parts: Vec<Fields>,
     pause: Backoff,
     /// True if the feed has sent something since it began.
     has_heard: bool,
@@ -78,7 +78,7 @@ impl Following {
             actions: None,
             before: false,
             feed: None,
-            opened: Object::new(),
+            opened: Fields::default(),
             parts: Vec::new(),
             pause: Backoff::of_requests(),
             has_heard: true,
@@ -194,7 +194,7 @@ impl Following {
         Ok(())
     }
 
-    fn take(&mut self, mut body: Object) -> Result<Option<Event>> {
+    fn take(&mut self, mut body: Fields) -> Result<Option<Event>> {
         let seq = seq_of(&body)?;
         let at = self.place(seq, optional(&mut body, "epoch")?);
         self.has_heard = true;
@@ -231,7 +231,7 @@ impl Following {
     }
 }
 
-fn seq_of(body: &Object) -> Result<i64> {
+fn seq_of(body: &Fields) -> Result<i64> {
     let seq = body.get("seq").and_then(Value::as_int);
     seq.ok_or_else(|| Error::broken("the node sent a message of a feed without its seq"))
 }

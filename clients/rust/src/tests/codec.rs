@@ -158,12 +158,29 @@ fn c8_frames_are_checked() {
         (&[0, 0, 0, 4, 0x93, 3, 1, 0xc0], "a message of kind 3"),
         (&[0, 0, 0, 4, 0x93, 36, 0xff, 0xc0], "what is no message"),
         (&[0, 0, 0, 4, 0x93, 36, 1, 1], "what is no message"),
+        (&[0, 0, 0, 6, 0x93, 36, 1, 0x81, 1, 1], "the keys of an object are strings"),
+        (&[0, 0, 0, 7, 0x93, 36, 1, 0x81, 0xa1, 0xff, 1], "a string is UTF-8"),
+        (&[0, 0, 0, 8, 0x93, 36, 1, 0xde, 0xff, 0xff, 0xa1, b'a'], "it ends too early"),
+        (&[0, 0, 0, 5, 0x93, 36, 1, 0xc0, 0xc0], "1 bytes stand behind it"),
     ] {
         let error = next_message(&mut BytesMut::from(bytes)).unwrap_err();
         let Error::ProtocolBroken(found) = error else { panic!("{error}") };
         assert!(found.contains(reason), "{found}");
     }
     assert!(next_message(&mut BytesMut::from(&[0, 0, 0, 4, 0x93, 36, 1][..])).unwrap().is_none());
+}
+
+#[test]
+fn c8_a_field_is_found_by_its_name() {
+    let fields = b"\x83\xa1a\x01\xd9\x01b\xa1x\xa1a\x02";
+    let frame = [&[0, 0, 0, 3 + fields.len() as u8, 0x93, 36, 7][..], fields].concat();
+    let mut buffer = BytesMut::from(&[&frame[..], &[0]].concat()[..]);
+    let mut message = next_message(&mut buffer).unwrap().unwrap();
+    assert_eq!((message.kind, message.id, message.size, buffer.len()), (Kind::Pong, 7, frame.len() - 4, 1));
+    assert_eq!(message.body.get("c"), None);
+    assert_eq!(message.body.get("a"), Some(&Value::Int(2)), "the last of two with one name");
+    assert_eq!(message.body.remove("a"), Some(Value::Int(2)));
+    assert_eq!(message.body.remove("b"), Some("x".into()));
 }
 
 #[test]

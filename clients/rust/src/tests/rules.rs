@@ -1,5 +1,7 @@
 //! The rules of docs/clients.md, before a peer. The number of a rule is in the name of its test.
 
+use std::future::IntoFuture;
+use std::mem::size_of_val;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -1390,6 +1392,18 @@ tests! {
         assert_eq!(*lock(&calls), ["KV get true", "RUN false"]);
         ends(client, one).await;
     }
+}
+
+/// Hundreds of calls are in flight at one time, and fit into the caches of a processor.
+#[test]
+fn the_futures_of_calls_are_small() {
+    let client = builder("127.0.0.1:1").build().unwrap();
+    let db = client.database("n", "d");
+    let (cache, topic) = (db.cache("s"), db.topic("t"));
+    let get = size_of_val(&cache.get::<i64>("k"));
+    let set = size_of_val(&*cache.set("k", 1).into_future());
+    let publish = size_of_val(&*topic.publish(1).into_future());
+    assert!(get.max(set).max(publish) <= 640, "{get} {set} {publish}");
 }
 
 async fn takes(one: &mut Spoken, count: i64) -> u64 {
