@@ -22,17 +22,14 @@ class Source:
 
     @property
     def room(self) -> str:
-        """The top-level folder."""
         return self.path.partition("/")[0]
 
     @property
     def tree(self) -> ast.Module:
-        """Its syntax tree."""
         return _parse(self.text)
 
     @property
     def nodes(self) -> list[ast.AST]:
-        """All nodes of its syntax tree."""
         return _nodes(self.text)
 
 

@@ -45,7 +45,6 @@ def main() -> int:
 
 
 def do(asked: argparse.Namespace, directory: Path) -> int:
-    """Run one subcommand."""
     if asked.act == "up":
         return up(directory, asked.nodes)
     plan = load(directory)

@@ -32,8 +32,6 @@ class ResultUnknown(Exception):
 
 
 class ScriptResults(NamedTuple):
-    """Results of a script."""
-
     values: list[Any]
     sequence: int
     """Sequence of its last commit, or of the snapshot that it has read."""

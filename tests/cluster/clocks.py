@@ -26,7 +26,6 @@ class Clock:
         self.path.write_text(f"{seconds:+d}\n")
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables of the node's start."""
         return {
             **WALL_ALONE, "FAKETIME_TIMESTAMP_FILE": str(self.path), "FAKETIME_NO_CACHE": "1",
         }  # fmt: skip

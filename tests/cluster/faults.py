@@ -60,11 +60,9 @@ class Faults:
         return name, act()
 
     def leader_killed(self) -> str:
-        """Kill the leader (SIGKILL)."""
         return self._killed(self._leader())
 
     def follower_killed(self) -> str:
-        """Kill a follower (SIGKILL)."""
         return self._killed(self._chance.choice(self._plan.others(self._leader())))
 
     def leader_paused(self) -> str:
@@ -174,7 +172,6 @@ class Faults:
         return f"{node.name} was in sync again after {time.monotonic() - began:.1f} s"
 
     def all_killed(self) -> str:
-        """Kill all nodes at once."""
         for node in self._plan.nodes:
             processes.send(self._plan, node.name, signal.SIGKILL)
         for node in self._plan.nodes:

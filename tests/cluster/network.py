@@ -28,8 +28,6 @@ CHUNK_BYTES: Final = 64 * 1024
 
 
 class Network:
-    """Proxied links of one cluster."""
-
     def __init__(self, plan: ClusterPlan) -> None:
         self._plan = plan
         self._cut: frozenset[tuple[str, str]] = frozenset()

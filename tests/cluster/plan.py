@@ -24,8 +24,6 @@ class NoCluster(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NodeAt:
-    """A node, and its addresses on the loopback."""
-
     name: str
     http: int
     wire: int
@@ -39,8 +37,6 @@ class NodeAt:
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """Failover policy of the cluster."""
-
     acks: int
     """Followers that must acknowledge each write before it is answered."""
     lease: int = 3
@@ -59,8 +55,6 @@ class Failover:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """A cluster."""
-
     directory: Path
     nodes: tuple[NodeAt, ...]
     etcd: int
@@ -111,7 +105,6 @@ class ClusterPlan:
         return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in told.items())
 
     def others(self, than: NodeAt) -> list[NodeAt]:
-        """Return all nodes but one."""
         return [node for node in self.nodes if node != than]
 
     @property
@@ -120,7 +113,6 @@ class ClusterPlan:
         return f"http://127.0.0.1:{self.etcd_outside}"
 
     def log_of(self, name: str) -> Path:
-        """Return the path of a process's log."""
         return self.directory / f"{name}.log"
 
     def save(self) -> None:

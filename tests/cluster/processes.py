@@ -147,7 +147,6 @@ def start_node(plan: ClusterPlan, node: NodeAt, *words: str, wait: bool = True) 
 
 
 def answers(node: NodeAt) -> bool:
-    """True if a node answers."""
     return _answers(f"http://127.0.0.1:{node.http}/health")
 
 

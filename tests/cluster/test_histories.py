@@ -199,7 +199,6 @@ def acting(
     says: Callable[[str, dict[str, Any]], ScriptResults],
     times: int = 100,
 ) -> ClientRequests:
-    """A client acts so often."""
     asking = ClientRequests(Saying(PLAN, says=says))
     chance = random.Random(1)
     for _ in range(times):

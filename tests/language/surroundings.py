@@ -26,8 +26,6 @@ NOW = datetime(2026, 11, 20, 12, 30, 15, 250000, tzinfo=UTC)
 
 
 class Dice:
-    """Repeatable randomness."""
-
     def __init__(self, seed: int = 1) -> None:
         self._random = random.Random(seed)
 

@@ -285,8 +285,6 @@ def test_many_large_values_are_let_go(value: Any) -> None:
 
 def test_the_pieces_are_freed_one_after_the_other() -> None:
     class Piece(dict[str, int]):
-        """Counts how many there are."""
-
         alive = 0
 
         def __init__(self) -> None:

@@ -46,8 +46,6 @@ SHOWN_BYTES = 2_000
 
 @dataclass(frozen=True)
 class Member:
-    """One node."""
-
     plan: ClusterPlan
     at: NodeAt
 
@@ -61,11 +59,9 @@ class Member:
 
     @property
     def runs(self) -> bool:
-        """True while its process runs."""
         return processes.pid_of(self.plan, self.name) is not None
 
     def kill(self) -> None:
-        """SIGKILL."""
         processes.end(self.plan, self.name)
 
     def pause(self) -> None:
@@ -73,11 +69,9 @@ class Member:
         processes.send(self.plan, self.name, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """SIGCONT."""
         processes.send(self.plan, self.name, signal.SIGCONT)
 
     def stop(self) -> None:
-        """SIGTERM, and its end."""
         processes.end(self.plan, self.name, signal.SIGTERM)
 
     def script(self, text: str, **fields: object) -> list[Any]:
@@ -114,25 +108,20 @@ class Member:
 
     @property
     def said(self) -> str:
-        """What it has logged so far."""
         return self.plan.log_of(self.name).read_text("utf-8", "replace")
 
 
 @dataclass
 class Cluster:
-    """All of it."""
-
     plan: ClusterPlan
     acknowledged: set[int] = field(default_factory=set)
     """The records that a writer was told of."""
 
     @property
     def members(self) -> list[Member]:
-        """All nodes."""
         return [Member(self.plan, node) for node in self.plan.nodes]
 
     def until(self, what: str, condition: Callable[[], Any]) -> Any:
-        """Wait until something is there."""
         ends = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < ends:
             found = condition()

@@ -90,7 +90,6 @@ class Story:
 def open_store(
     disk: SimulatedDisk, rng: SeededRng, log_class: type[Log] = Log, key: Key | None = None
 ) -> tuple[StoreDirectory, Log]:
-    """Open, or make, the store."""
     directory = StoreDirectory.open(PATH, disk, ManualClock(), rng, create=True, key=key)
     try:
         sizes = LogSizes(SEGMENT_BYTES, SEGMENT_FRAMES, RESERVE_BYTES, AHEAD_BYTES, RESERVE_FILES)
@@ -239,7 +238,6 @@ def check_promises(directory: StoreDirectory, log: Log, story: Story) -> None:
 
 
 def found(log: Log, story: Story) -> dict[int, Frame]:
-    """The frames of a story that a log holds."""
     frames = {n: f for n, f in story.frames.items() if n <= log.state.last}
     for frame in log.reader.read(max(log.state.first, min(story.left))) if story.left else ():
         frames[frame.sequence] = frame
@@ -276,7 +274,6 @@ class Workload:
         self._open()
 
     def run(self, actions: int) -> None:
-        """Do so many things, and close."""
         choices = [
             (self._do_append, 12), (self._do_mark, 2), (self._do_prune, 2), (self._do_give_way, 1),
             (self._do_close, 2), (self._do_kill, 1), (self._do_power_cut, 1), (self._do_node, 1),

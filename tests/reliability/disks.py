@@ -56,7 +56,6 @@ class ImageDisk:
 
     @property
     def store(self) -> Path:
-        """The data directory on it."""
         return self.point / "store"
 
     def mount(self) -> None:
@@ -93,7 +92,6 @@ class QuotaDisk(ImageDisk):
 
     @property
     def limited(self) -> Path:
-        """The directory."""
         return self.point / "limited"
 
     @property
@@ -144,7 +142,6 @@ class Filler:
                 return
 
     def give_back(self) -> None:
-        """Free the room."""
         self._path.unlink()
 
 
@@ -171,7 +168,6 @@ class QuotaFiller:
             run("sync", "-f", str(self._folder))  # Btrfs frees what it has written down as free
 
     def give_back(self) -> None:
-        """Free the room."""
         for path in self._folder.iterdir():
             path.unlink()
         run("sync", "-f", str(self._folder))
@@ -211,7 +207,6 @@ class FailingDisk:
 
     @property
     def store(self) -> Path:
-        """The data directory on it."""
         return self.point / "store"
 
     @property
@@ -240,7 +235,6 @@ class FailingDisk:
         self._mount()
 
     def close(self) -> None:
-        """Take it away."""
         with suppress(subprocess.CalledProcessError):  # a rig may have ended between two mounts
             run("umount", str(self.point))
         os.close(self._memory)

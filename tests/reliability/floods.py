@@ -33,8 +33,6 @@ _SPAWN = get_context("spawn")
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where a node is reached."""
-
     http: tuple[str, int]
     wire: tuple[str, int]
 

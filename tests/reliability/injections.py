@@ -37,8 +37,6 @@ _LINE: Final = re.compile(r"^(\d+) +(?:<\.\.\. )?(\w+)\((?:\d+<([^>]*)>|\"([^\"]
 
 @dataclass(frozen=True)
 class Call:
-    """One that strace has seen."""
-
     thread: int
     name: str
     path: str
@@ -72,8 +70,6 @@ class Point:
 
 @dataclass
 class Outcome:
-    """How a run ended."""
-
     point: Point | None
     promises: Promises
     exit_code: int

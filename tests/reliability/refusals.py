@@ -98,7 +98,6 @@ class Rounds:
             self.reads += 1
 
     def told(self, promises: Promises) -> str:
-        """For the figures at the end."""
         return (
             f"{len(self.leaves)}, {len(promises.acknowledged)} acknowledged,"
             f" {len(promises.refused)} refused, {self.reads} whole reads and {self.starts} starts"

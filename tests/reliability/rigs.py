@@ -59,13 +59,11 @@ class Rig:
         self.node = await asyncio.to_thread(again.start)
 
     async def pause(self, seconds: float) -> None:
-        """SIGSTOP for a while."""
         self.node.signal(signal.SIGSTOP)
         await asyncio.sleep(seconds)
         self.node.signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """Let it be no more."""
         if self.node.process.poll() is None:
             self.node.kill()
 

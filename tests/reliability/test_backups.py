@@ -39,8 +39,6 @@ SETTING: Final = """
 
 
 class Node:
-    """A node with a backup folder, and a token of its owner."""
-
     def __init__(self, folder: Path, store: Path, faults: str = "") -> None:
         self.backups = folder
         words = (*NodeProcess.words, "--backup-dir", str(folder))
@@ -106,7 +104,6 @@ def check(path: Path, state: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store to copy."""
     folder = tmp_path_factory.mktemp("template")
     (folder / "backups").mkdir()
     node = Node(folder / "backups", folder / "store")

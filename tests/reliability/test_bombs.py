@@ -109,7 +109,6 @@ def memory(node: NodeProcess, field: str) -> int:
 
 
 def forget_peak(node: NodeProcess) -> None:
-    """Let the peak begin at what is held now."""
     Path(f"/proc/{node.process.pid}/clear_refs").write_text("5")
 
 

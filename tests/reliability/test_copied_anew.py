@@ -18,7 +18,6 @@ FAULTS = {faulty.FAULTS: "small"}
 
 
 def value(node: NodeProcess, text: str) -> Any:
-    """What a statement answers."""
     answer = node.script(text)
     assert "error" not in answer, answer
     return answer["results"][-1].get("value")

@@ -33,7 +33,6 @@ def room() -> Iterator[None]:
 
 @contextlib.contextmanager
 def limited(directory: Path, faults: str) -> Iterator[NodeProcess]:
-    """A node that may have LIMIT files open."""
     node = NodeProcess(
         directory,
         more={faulty.FAULTS: faults},
@@ -71,7 +70,6 @@ class Crowd:
             self.refused += b"Full" in peer.recv(65536)
 
     def close(self) -> None:
-        """Leave."""
         for peer in self._peers:
             peer.close()
 

@@ -40,7 +40,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 
 def run(node: NodeProcess, script: str, **parameters: Any) -> dict[str, Any]:
-    """The answer of a script in the test's place."""
     body = {"script": script, "ns": "shop", "db": "main", "params": parameters}
     answer = node.request(
         "POST", "/script", json.dumps(body), headers={"Content-Type": "application/json"}
@@ -50,14 +49,12 @@ def run(node: NodeProcess, script: str, **parameters: Any) -> dict[str, Any]:
 
 
 def value(node: NodeProcess, script: str) -> Any:
-    """What its last statement answers."""
     answer = run(node, script)
     assert "error" not in answer, answer["error"]
     return answer["results"][-1]["value"]
 
 
 def memory(node: NodeProcess) -> int:
-    """What the process holds, in bytes."""
     lines = Path(f"/proc/{node.process.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
 

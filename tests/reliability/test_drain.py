@@ -60,7 +60,6 @@ class SlowClient(threading.Thread):
 
     @property
     def finished(self) -> bool:
-        """Whether the script was answered whole."""
         return self.value == "finished"
 
 

@@ -36,7 +36,6 @@ class Writer:
         self.acknowledged: list[int] = []
 
     async def write(self, node: NodeProcess, until: asyncio.Event) -> None:
-        """Write until told not to, or until the node is gone."""
         while not until.is_set():
             self.number += 1
             number = self.number
@@ -223,7 +222,6 @@ async def watch(node: NodeProcess, start: int | None = None) -> sockets.Peer:
 
 
 async def until(peer: sockets.Peer, kind: str) -> dict[str, Any]:
-    """The next message of a kind."""
     while (said := (await peer.frame()).json)["type"] != kind:
         assert said["type"] != "error", said
     assert isinstance(said, dict)
@@ -231,7 +229,6 @@ async def until(peer: sockets.Peer, kind: str) -> dict[str, Any]:
 
 
 def resident_mib(node: NodeProcess) -> float:
-    """The node's resident memory."""
     status = Path(f"/proc/{node.process.pid}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 

@@ -54,7 +54,6 @@ def node(directory: Path, *faults: str) -> Iterator[NodeProcess]:
 
 
 def token(running: NodeProcess, user: str = USER) -> str:
-    """A session of its own."""
     pair = (USER, PASSWORD) if user == USER else (user, "a long password")
     return str(running.request("POST", "/session", user=pair).json["token"])
 
@@ -74,7 +73,6 @@ class Peer:
             assert self.hear().kind is MessageKind.WELCOME
 
     def hear(self) -> WireMessage:
-        """The next message."""
         while (message := self._frames.next()) is None:
             data = self.socket.recv(1 << 20)
             assert data, "closed"
@@ -82,7 +80,6 @@ class Peer:
         return message
 
     def ask(self, id: int, script: str, **params: object) -> WireMessage:
-        """A script and its answer."""
         self.socket.sendall(encode(MessageKind.RUN, id, {"script": script, "params": params}))
         return self.hear()
 

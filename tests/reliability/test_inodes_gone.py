@@ -26,7 +26,6 @@ class Crowd:
         self._made = 0
 
     def take(self, leave: int) -> None:
-        """Make files until there are no more."""
         assert not leave, "of bytes there are enough"
         self._folder.mkdir(exist_ok=True)
         try:
@@ -37,7 +36,6 @@ class Crowd:
             return
 
     def give_back(self) -> None:
-        """Remove them."""
         for path in self._folder.iterdir():
             path.unlink()
 

@@ -54,7 +54,6 @@ class Leader:
 
     @property
     def state(self) -> tuple[int, str]:
-        """The commit that it stands at, and the hash of its state there."""
         found = self.node.script("INFO FOR STATE")["results"][0]["value"]
         return found["sequence"], found["hash"]
 
@@ -70,7 +69,6 @@ def leader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leader]:
 
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[Leader]:
-    """One for a test that ends it."""
     found = Leader(tmp_path)
     try:
         yield found

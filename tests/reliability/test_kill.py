@@ -89,7 +89,6 @@ def kill_often(
 
 
 def told(found: list[tuple[Promises, int]], kills: int) -> str:
-    """The figure."""
     acknowledged = sum(len(promises.acknowledged) for promises, _ in found)
     refused = sum(len(promises.refused) for promises, _ in found)
     happened = sum(count for _, count in found)
@@ -100,8 +99,6 @@ def told(found: list[tuple[Promises, int]], kills: int) -> str:
 
 
 def kill_in_lanes(path: Path, kills: int, lanes: int, seed: int) -> str:
-    """So many kills of several stores at once; the figure."""
-
     def lane(number: int) -> tuple[Promises, int]:
         return kill_often(path / f"store{number}", kills // lanes, seed + number)
 

@@ -77,7 +77,6 @@ class Client:
         return data
 
     def close(self) -> None:
-        """Let go of it."""
         self._socket.close()
 
     def put(self, key: int, number: int) -> None:

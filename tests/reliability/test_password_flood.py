@@ -100,7 +100,6 @@ class SignIns:
 
 
 def prepare(node: NodeProcess) -> None:
-    """A table, and everybody who will come."""
     define = ["DEFINE NAMESPACE shop", "DEFINE DATABASE shop.main", "USE shop.main"]
     define += ["DEFINE TABLE person", *(f"CREATE person:{nth} SET n = 0" for nth in range(1, 9))]
     answer = node.script("; ".join(define))
@@ -169,7 +168,6 @@ EACH_DEAR: Final = 10
 
 
 def medians(times: dict[str, list[float]]) -> str:
-    """The median of each, and how far it is from the first."""
     found = {name: statistics.median(took) for name, took in times.items()}
     first = next(iter(found.values()))
     return ", ".join(

@@ -8,7 +8,6 @@ from tests.reliability.workload import Broken, Promises, Script
 
 
 def acknowledged(sequence: int) -> Promises:
-    """One script, answered at a sequence."""
     promises = Promises()
     script = Script(promises.next_mark(), "CREATE …", {})
     promises.send(script)

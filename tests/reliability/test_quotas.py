@@ -27,12 +27,10 @@ pytestmark = [pytest.mark.hard, pytest.mark.timeout(900)]
 
 
 def require(kind: str) -> None:
-    """Skip where it can't run."""
     disks.require(f"mkfs.{kind}", "mount", "umount", *TOOLS[kind])
 
 
 def wait_until_flushed(disk: QuotaDisk, node: NodeProcess) -> None:
-    """Until nothing is left to flush."""
     for _ in range(2):  # the first may have begun before
         newest = newest_table(disk)
         wait_until_writable(node)

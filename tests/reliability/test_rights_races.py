@@ -233,8 +233,6 @@ ENDS_SESSIONS: Final = frozenset(
 
 @dataclass
 class Taken:
-    """The right, while it is taken away."""
-
     seen: bool = False
     """Whether the answer that says so was seen."""
     sequence: int | None = None
@@ -281,7 +279,6 @@ class Lane:
         await self.owner(f"DEFINE USER $u ROLE member {PASS}")
 
     async def run(self, name: str) -> None:
-        """One race."""
         race = RACES[name]
         await self.owner(race.before)
         self._moment = "new"
@@ -504,7 +501,6 @@ class Book:
         self._newest: dict[str, int] = {}
 
     def newest(self, user: str) -> int:
-        """The sequence of a user's newest commit."""
         while frames := self._follower.take(1 << 20):
             for frame in frames:
                 commit = effects.decode(frame.body)

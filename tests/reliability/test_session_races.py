@@ -53,14 +53,11 @@ class Gone(Exception):
 
 
 class Http:
-    """One connection."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     async def ask(self, method: str, path: str, body: str, credential: str) -> Any:
-        """The JSON that is answered."""
         data = body.encode()
         head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {credential}\r\n"
         kind = "application/json" if body[:1] == "{" else "text/plain"
@@ -75,8 +72,6 @@ class Http:
 
 
 class Wire:
-    """One connection."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer

@@ -77,7 +77,6 @@ class Traffic:
         self._over = False
 
     async def run(self, publishers: int, workers: int, kills: int) -> History:
-        """Let it happen, until nothing is left to be done."""
         publishing = [asyncio.create_task(self._publish(n)) for n in range(publishers)]
         working = [asyncio.create_task(self._work(n)) for n in range(workers)]
         watching = asyncio.create_task(self._watch())
@@ -111,7 +110,6 @@ class Traffic:
                     known = await self._send(client, marks, id)
 
     async def _send(self, client: AsyncClient, marks: tuple[str, ...], id: str | None) -> bool:
-        """Whether it was answered."""
         values = [{"mark": mark} for mark in marks]
         script, params = "PUBLISH INTO work VALUES $v", dict[str, Any](v=values)
         if len(marks) == 1:
@@ -199,7 +197,6 @@ class Traffic:
         names: tuple[tuple[int, int], ...],
         seconds: float | None = None,
     ) -> bool:
-        """Whether it was answered."""
         script, done = STATEMENTS[kind]
         if kind == "nack" and seconds is not None:
             script += " DELAY $d"

@@ -113,7 +113,6 @@ def test_a_sign_out_ends_the_wait_of_its_token(tmp_path: Path) -> None:
 
 
 def moment(message: dict[str, Any]) -> datetime:
-    """The deadline of a hand-out."""
     return datetime.fromisoformat(message["deadline"]["$dt"])
 
 

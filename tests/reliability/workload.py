@@ -97,7 +97,6 @@ class Promises:
         return f"mark-{next(self._numbers)}-end"
 
     def send(self, script: Script) -> None:
-        """It goes out now."""
         with self._lock:
             self.sent.add(script.mark)
             self.open.append(script)
@@ -131,7 +130,6 @@ class Promises:
                 self.records[name] = mark
 
     def copy(self) -> Promises:
-        """For a copy of the store."""
         made = Promises()
         assert not self.open, "compare first"
         made._numbers = itertools.count(next(self._numbers))
@@ -426,7 +424,6 @@ def setup(node: NodeProcess) -> None:
 
 
 def records(node: NodeProcess) -> Records:
-    """All there is, read over HTTP."""
     found = _records(_read(node, READ_TABLES))
     by_index = _records(_read(node, READ_BY_INDEX))
     if by_index != {name: mark for name, mark in found.items() if name.startswith("one:")}:

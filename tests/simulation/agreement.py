@@ -57,8 +57,6 @@ Link = Callable[[], tuple[Fate, float]]
 
 @dataclass
 class AgreementModel:
-    """State of etcd, shared by the clients."""
-
     cluster: str = "model"
     revision: int = 1
     lead: LeaderEntry | None = None
@@ -74,12 +72,10 @@ class AgreementModel:
     _written: asyncio.Event = field(default_factory=asyncio.Event)
 
     def door(self, link: Link = _answered) -> ModelAgreement:
-        """Return a client for a node."""
         return ModelAgreement(self, link)
 
     @property
     def agreed(self) -> AgreedState:
-        """The present state."""
         return AgreedState(
             self.cluster, self.revision, self.lead, self.insync, self.lineage, self.told
         )  # fmt: skip
@@ -182,8 +178,6 @@ class AgreementModel:
 
 
 class ModelAgreement(Agreement):
-    """A node's client of the model."""
-
     def __init__(self, model: AgreementModel, link: Link) -> None:
         self._model = model
         self._link = link

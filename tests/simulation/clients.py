@@ -34,8 +34,6 @@ UNDONE: Final = frozenset({"NotWritable", "NotEnoughReplicas", "Busy", "DiskFull
 
 
 class Clients:
-    """Clients that write and read, and their answers."""
-
     def __init__(self, world: Course) -> None:
         self.world = world
         self.markers = 0
@@ -56,7 +54,6 @@ class Clients:
         self.judged = Judged(world, self._acknowledged, self._refused)
 
     async def go_on(self, chance: random.Random) -> None:
-        """Run one client, for ever."""
         while True:
             await asyncio.sleep(chance.choice((0.01, 0.05, 0.2, 1.0)))
             machine = self.world.some_leader() if chance.random() < 0.8 else None
@@ -87,7 +84,6 @@ class Clients:
         return False
 
     async def count(self, machine: SimulatedMember) -> None:
-        """Increment a counter that all clients share."""
         self.counted += 1
         answer = await machine.ask("UPDATE c:1 SET n = n + 1 RETURN n")
         if isinstance(answer, ScriptAnswer) and answer.refusal is None:

@@ -96,7 +96,6 @@ copies are put back."""
 
 
 def drawn(seed: int) -> ClusterShape:
-    """Draw the shape of a seed's world."""
     chance = random.Random(seed * 7919 + 1)
     machines = chance.choice((3, 3, 3, 5))
     return ClusterShape(
@@ -141,7 +140,6 @@ class FaultyCluster(Course):
     # --- its course -----------------------------------------------------------------------------
 
     async def live(self) -> None:
-        """Run the whole world."""
         close_looks = self.close_looks
         with self.looked_on(), close_looks.small_limits() if close_looks else nullcontext():
             course = asyncio.ensure_future(self._course())
@@ -202,7 +200,6 @@ class FaultyCluster(Course):
         return [act for each in chosen for act in each]
 
     def look(self) -> None:
-        """Check every node."""
         if self.promises.losses > self._losses_seen:
             self._losses_seen = self.promises.losses
             stays = min(stays for stays, _ in self.promises.cuts)
@@ -218,7 +215,6 @@ class FaultyCluster(Course):
     # --- the end --------------------------------------------------------------------------------
 
     async def mend(self) -> None:
-        """Heal all faults."""
         self.sky = "clear"
         for machine in self.machines:
             machine.disk.capacity = NO_LIMIT

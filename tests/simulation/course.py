@@ -25,8 +25,6 @@ Act = Callable[[], Awaitable[None]]
 
 
 class Course(Members):
-    """A world in progress."""
-
     def __init__(self, seed: int, shape: ClusterShape) -> None:
         super().__init__(seed, shape)
         self.figures = Counter[str]()

@@ -294,8 +294,6 @@ def _decide(file: _Undecided, decisions: tuple[int, ...], rng: random.Random) ->
 
 
 class SimulatedFile:
-    """An open file (`protocol.environment.File`)."""
-
     def __init__(self, disk: SimulatedDisk, path: str, inode: _Inode, writable: bool) -> None:
         self._disk = disk
         self._life = disk.life
@@ -372,15 +370,12 @@ class SimulatedFile:
 
 
 class SimulatedLock:
-    """A lock on a path."""
-
     def __init__(self, disk: SimulatedDisk, path: str) -> None:
         self._disk = disk
         self._life = disk.life
         self._path = path
 
     def release(self) -> None:
-        """Release the lock."""
         if self._life == self._disk.life:
             self._disk.locks.discard(self._path)
 
@@ -474,7 +469,6 @@ class SimulatedDisk:
     # --- the door --------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> SimulatedFile:
-        """Open for reading and appending."""
         if path in self._names:
             if exclusive:
                 raise _os_error(errno.EEXIST, path)
@@ -486,15 +480,12 @@ class SimulatedDisk:
         return SimulatedFile(self, path, inode, True)
 
     def open_read(self, path: str) -> SimulatedFile:
-        """Open for reading only."""
         return SimulatedFile(self, path, self._file(path), False)
 
     def exists(self, path: str) -> bool:
-        """True if the path exists."""
         return _clean(path) in self._names
 
     def is_directory(self, path: str) -> bool:
-        """True if the path is a directory."""
         return self._names.get(_clean(path), self) is None
 
     def names(self, path: str) -> list[str]:
@@ -503,7 +494,6 @@ class SimulatedDisk:
         return sorted(p.rpartition("/")[2] for p in self._names if p and _parent(p) == _clean(path))
 
     def make_directory(self, path: str) -> None:
-        """Create one directory."""
         if path in self._names:
             raise _os_error(errno.EEXIST, path)
         self._change("make_directory", _Change(None, path, None))
@@ -531,7 +521,6 @@ class SimulatedDisk:
         self._change("rename", _Change(source, target, inode))
 
     def unlink(self, path: str) -> None:
-        """Remove a file."""
         self._file(path)
         self._change("unlink", _Change(path, None, None))
 

@@ -33,12 +33,10 @@ class ManualClock:
         return self._monotonic_us
 
     def advance(self, microseconds: int) -> None:
-        """Advance both clocks."""
         self._wall_us += microseconds
         self._monotonic_us += microseconds
 
     def step_wall(self, microseconds: int) -> None:
-        """Set the wall clock forward or back, as an administrator does."""
         self._wall_us += microseconds
 
 
@@ -73,7 +71,6 @@ class LoopClock:
         return 1_000_000 + self._passed_us()
 
     def step_wall(self, microseconds: int) -> None:
-        """Set the wall clock forward or back."""
         self._wall_us += microseconds
 
     def _passed_us(self) -> int:
@@ -81,13 +78,10 @@ class LoopClock:
 
 
 class SeededRng:
-    """Generator with equal numbers for equal seeds."""
-
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
     def bytes(self, count: int) -> bytes:
-        """`count` bytes."""
         return self._random.randbytes(count)
 
     def below(self, bound: int) -> int:
@@ -106,7 +100,6 @@ class SteppedScheduler:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The stepped loop."""
         return self._loop
 
     def ready(self) -> int:
@@ -131,7 +124,6 @@ class ThreadScheduler:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The running loop."""
         return self._loop
 
     def ready(self) -> int:

@@ -31,8 +31,6 @@ def _anything(draft: Draft) -> Any:
 
 
 class Expirer:
-    """Draws random statements."""
-
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 

@@ -138,15 +138,12 @@ def _differs(copy: Rows, table: Rows) -> str | None:
 
 
 class Feeds:
-    """The readers of one life."""
-
     def __init__(self, life: NodeLife, chance: random.Random) -> None:
         self._life = life
         self._chance = chance
         self._readers: list[FeedReader] = []
 
     async def prepare(self) -> None:
-        """Define the users and open the feeds."""
         for name in NAMES:
             await self._life.send(_defined(name))
             await self._life.send(_changes(f"GRANT READ ON TABLE a.b.{TABLE} TO {name}"))

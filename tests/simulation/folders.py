@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 
 class SimulatedFolder:
-    """A directory by its path."""
-
     def __init__(self, disk: SimulatedDisk, path: str) -> None:
         if not disk.is_directory(path):
             raise _os_error(errno.ENOTDIR if disk.exists(path) else errno.ENOENT, path)
@@ -25,38 +23,30 @@ class SimulatedFolder:
         self._path = path
 
     def enter(self, name: str) -> SimulatedFolder:
-        """A directory in it."""
         return SimulatedFolder(self._disk, self._at(name))
 
     def make_folder(self, name: str) -> None:
-        """Create a directory in it."""
         self._disk.make_directory(self._at(name))
 
     def remove_folder(self, name: str) -> None:
-        """Remove an empty directory in it."""
         if self._disk.names(self._at(name)):
             raise _os_error(errno.ENOTEMPTY, name)
         self._disk.remove_tree(self._at(name))
 
     def create(self, name: str) -> File:
-        """A new file."""
         return self._disk.open(self._at(name), exclusive=True)
 
     def open_read(self, name: str) -> File:
-        """Open for reading."""
         return self._disk.open_read(self._at(name))
 
     def is_held(self, name: str) -> bool:
-        """True if a file is open."""
         path = self._at(name)
         return any(file.path == path for file in self._disk.open_files)
 
     def names(self) -> list[str]:
-        """Names in it."""
         return self._disk.names(self._path)
 
     def entry(self, name: str) -> DirectoryEntry | None:
-        """Return the entry with a name."""
         path = self._at(name)
         if not self._disk.exists(path):
             return None
@@ -75,15 +65,12 @@ class SimulatedFolder:
         self._disk.rename(self._at(source), self._at(target))
 
     def unlink(self, name: str) -> None:
-        """Remove a file."""
         self._disk.unlink(self._at(name))
 
     def sync(self) -> None:
-        """Make its entries durable."""
         self._disk.sync_directory(self._path)
 
     def room(self) -> Room:
-        """Return the room left on the disk."""
         return self._disk.room(self._path)
 
     def close(self) -> None:

@@ -38,8 +38,6 @@ ENDED: Final = ("SessionEnded", "NotAllowed", "UnknownOutcome")
 
 
 class Guests:
-    """The guests of one life."""
-
     def __init__(self, life: NodeLife, chance: random.Random) -> None:
         self._life = life
         self._chance = chance
@@ -49,7 +47,6 @@ class Guests:
         """Tokens of the guests that have signed in."""
 
     async def prepare(self) -> None:
-        """Define the users."""
         for name in NAMES:
             await self._life.send(_defined(name))
             await self._change_password(name)

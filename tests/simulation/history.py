@@ -77,8 +77,6 @@ class GuaranteeViolated(AssertionError):
 
 @dataclass(eq=False)
 class SentScript:
-    """A script that was sent, and its answer."""
-
     name: str
     script: ClientScript
     after: int
@@ -326,7 +324,6 @@ class Fold:
         _hold(count == held, f"at {self.sequence} spaces count {count} and hold {held}")
 
     def queue(self) -> QueueState:
-        """Return the queue, its group and its dead letters."""
         return folded(self.pairs)
 
     def check_indexes_of_topics(self) -> None:
@@ -342,7 +339,6 @@ class Fold:
                         check_topic(tx, topic)
 
     def hash(self) -> str:
-        """Return the hash of the state."""
         return state_hash(self.engine())
 
     def overdue(self, now_us: int) -> list[str]:
@@ -350,7 +346,6 @@ class Fold:
         return list(overdue(self.pairs, now_us))
 
     def engine(self) -> MemoryEngine:
-        """Return an engine that holds the state."""
         engine = MemoryEngine()
         batch = engine.batch()
         for key, value in self.pairs.items():
@@ -452,7 +447,6 @@ class StoreHistory:
         return self.folded(sequence).hash()
 
     def folded(self, sequence: int) -> Fold:
-        """Return the state after the frames up to `sequence`."""
         fold = Fold()
         for frame in islice(self.frames, sequence):
             fold.apply(frame)

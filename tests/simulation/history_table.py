@@ -33,8 +33,6 @@ EVENTS: Final = frozenset({
 
 
 class HistoryRow(NamedTuple):
-    """Row of the table."""
-
     seconds: float
     node: str
     role: str | None
@@ -55,8 +53,6 @@ HEAD: Final = "time (s) | node  | role     | epoch | sequence | event"
 
 @dataclass
 class HistoryTable:
-    """Rows of the world that runs within `recording`."""
-
     rows: list[HistoryRow] = field(default_factory=list)
     _world: Members | None = None
     _names: dict[str, str] = field(default_factory=dict)

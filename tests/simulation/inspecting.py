@@ -31,8 +31,6 @@ def _anything(_draft: Draft) -> Any:
 
 
 class Inspector:
-    """Draws random statements."""
-
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
@@ -47,8 +45,6 @@ class Inspector:
 
 
 class InspectionAnswer(NamedTuple):
-    """An answer of such a statement."""
-
     text: str
     value: Any
     after: int

@@ -52,13 +52,11 @@ class JoiningMachines:
 
     @property
     def acts(self) -> list[list[Act]]:
-        """Groups of possible changes, by kind."""
         return [[self._lose_disk], [self._come], [self._drop]]
 
     # --- what happens -----------------------------------------------------------------------------
 
     async def _lose_disk(self) -> None:
-        """Replace a machine's disk by an empty one."""
         world, machine = self.world, self._chance.choice(self.world.machines)
         if world.figures["lost disks"] >= LOST_DISKS or machine.process is None:
             return
@@ -84,7 +82,6 @@ class JoiningMachines:
         return bool(held - {machine.id}) and (not leads or self._policies.least > 0)
 
     async def _come(self) -> None:
-        """Add a machine."""
         world = self.world
         taken = {each.name for each in world.machines}
         name = next((name for name in NEW_NAMES if name not in taken), None)
@@ -194,5 +191,4 @@ class JoiningMachines:
 
 
 def _has_joined(machine: SimulatedMember) -> bool:
-    """True if its directory holds the store."""
     return machine.disk.exists(f"{PATH}/STORE") and not is_joining(machine.disk, PATH)

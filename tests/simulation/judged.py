@@ -80,7 +80,6 @@ class Judged:
 
     @property
     def acts(self) -> tuple[Does, ...]:
-        """Operations of a client."""
         return (
             self._set, self._swap, self._swap, self._read_current, self._read, self._read_by_lease,
             self._count, self._read_count, self._lock,

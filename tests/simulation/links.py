@@ -105,7 +105,6 @@ class LinksModel:
         return made
 
     def cut(self, source: str, target: str) -> None:
-        """Cut one direction, until `mend`."""
         self._cuts.add((source, target))
 
     def mend(self, source: str, target: str) -> None:
@@ -114,11 +113,9 @@ class LinksModel:
         self._go_on()
 
     def pause(self, address: str) -> None:
-        """Pause the messages of a node: none reaches or leaves it."""
         self._paused.add(address)
 
     def resume(self, address: str) -> None:
-        """Resume the messages of a node."""
         self._paused.discard(address)
         self._go_on()
 
@@ -132,7 +129,6 @@ class LinksModel:
         return address in self._still
 
     def walk(self, address: str) -> None:
-        """Resume the process of a node."""
         self._still.discard(address)
 
     def leave(self, address: str) -> None:
@@ -145,7 +141,6 @@ class LinksModel:
         return (source, target) not in self._cuts and not {source, target} & self._paused
 
     def seconds(self) -> float:
-        """Draw the latency of the next message, seconds."""
         return self.chance.uniform(*self.weather.delays)
 
     def breaks(self) -> bool:
@@ -153,7 +148,6 @@ class LinksModel:
         return self.chance.random() < self.weather.breaks
 
     def add(self, one: ModelLink, other: ModelLink) -> None:
-        """Add a link."""
         self._links = [pair for pair in self._links if not (pair[0].over and pair[1].over)]
         self._links.append((one, other))
 
@@ -164,8 +158,6 @@ class LinksModel:
 
 
 class ModelLinks(Links):
-    """A node's endpoint of the network."""
-
     def __init__(
         self,
         model: LinksModel,
@@ -217,7 +209,6 @@ class ModelLinks(Links):
         return answer
 
     def take(self, link: ModelLink) -> None:
-        """Accept a link from another node."""
         self.links[link] = True
         context = self._context.copy()
         task = asyncio.get_running_loop().create_task(self._serve(link), context=context)
@@ -234,7 +225,6 @@ class ModelLinks(Links):
                 self.links[link] = now
 
     def close(self) -> None:
-        """Close all links: the node is gone."""
         for link in list(self.links):
             link.break_off("the node is gone")
         for task in list(self._tasks):
@@ -280,8 +270,6 @@ def _peer(hello: Hello, fingerprint: str, seen_by: ModelLinks) -> Peer:
 
 @dataclass(eq=False)
 class ModelLink(Link):
-    """An end of a link."""
-
     home: ModelLinks
     address: str
     """Address of the peer."""

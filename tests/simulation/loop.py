@@ -56,7 +56,6 @@ class SteppedLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-9
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
         return self._now
 
     def advance(self, seconds: float) -> None:

@@ -39,11 +39,9 @@ class LostEtcd:
 
     @property
     def acts(self) -> list[list[Act]]:
-        """Groups of possible acts, by kind."""
         return [[self._back_up, self._back_up, self._lose]]
 
     async def _back_up(self) -> None:
-        """Back up etcd."""
         self._kept = [*self._kept, self.world.etcd.agreed][-REMEMBERED:]
 
     async def _lose(self) -> None:

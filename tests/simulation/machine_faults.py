@@ -8,15 +8,12 @@ from tests.simulation.disk import NO_LIMIT
 
 
 class MachineFaults:
-    """The faults of one world."""
-
     def __init__(self, world: Course) -> None:
         self.world = world
         self._chance = world.chance
 
     @property
     def acts(self) -> list[list[Act]]:
-        """Groups of possible faults, by kind."""
         return [
             [self._kill, self._kill, self._kill_within],
             [self._kill_all],
@@ -66,7 +63,6 @@ class MachineFaults:
         )
 
     async def _cut(self) -> None:
-        """Cut a link, in one direction or both."""
         one, other = self._chance.sample(self.world.machines, 2)
         ways = self._chance.choice((((one, other),), ((one, other), (other, one))))
         for source, target in ways:

@@ -96,8 +96,6 @@ class ObservedEtcd(AgreementModel):
 
 
 class DirectoryCopy(NamedTuple):
-    """A copy of a node's directory."""
-
     node: str
     """Id of the node."""
     disk: SimulatedDisk
@@ -107,8 +105,6 @@ class DirectoryCopy(NamedTuple):
 
 @dataclass(eq=False)
 class SimulatedMember(ClusterMachine):
-    """A machine."""
-
     trio: Members
     engine: LossyEngine
     process: Process | None = None
@@ -213,7 +209,6 @@ class SimulatedMember(ClusterMachine):
         self.invited = None
 
     def environment(self) -> Environment:
-        """Return the environment of its next process."""
         environment = nodes.simulated_environment(
             "stepped", self.disk, self.engine, self.seed(), self.clock
         )
@@ -345,7 +340,6 @@ class SimulatedMember(ClusterMachine):
         self.disk.watch = watch
 
     async def stop(self) -> None:
-        """Stop it in order."""
         process, node = self.process, self.runs
         assert process is not None
         await asyncio.wait(
@@ -374,7 +368,6 @@ class SimulatedMember(ClusterMachine):
         return resume
 
     async def value(self, script: str) -> Any:
-        """Return the value of a script, run in its process."""
         assert self.process is not None
         return await self.process.begin(super().value(script))
 
@@ -454,8 +447,6 @@ class SimulatedMember(ClusterMachine):
 
 
 class _AsksOnce(Asks):
-    """Etcd client of one process."""
-
     def __init__(self, machine: SimulatedMember, process: Process, via: Sequence[str]) -> None:
         super().__init__(machine, via)
         self._member, self._process = machine, process
@@ -499,12 +490,10 @@ class Members(Trio):
         """Fails with the first violated invariant."""
 
     def _agreed(self) -> None:
-        """Check a write in etcd."""
         if not self.etcd_lies:
             self.seen(lambda: self.promises.agreed(self.etcd.agreed))
 
     def add(self, name: str, disk: SimulatedDisk, id: str = "") -> SimulatedMember:
-        """Add a machine, which does not run yet."""
         made = SimulatedMember(name, self, disk, LossyEngine(), id)
         self.machines.append(made)
         if self.shape.keep is not None:
@@ -512,7 +501,6 @@ class Members(Trio):
         return made
 
     def weather(self, machine: SimulatedMember) -> tuple[Fate, float]:
-        """Draw the fate of a machine's next request to etcd."""
         return Fate.ANSWERED, self.chance.uniform(0.001, 0.02)
 
     def died(self, machine: SimulatedMember, power: bool) -> None:

@@ -33,11 +33,9 @@ class OlderCopies:
 
     @property
     def acts(self) -> list[list[Act]]:
-        """Groups of possible acts, by kind."""
         return [[self._copy, self._copy, self._put_back]]
 
     async def _copy(self) -> None:
-        """Copy a machine's directory."""
         machine = self._chance.choice(self.world.machines)
         if machine.id and machine.name not in self.world.away and not _is_joining(machine):
             self._kept = [*self._kept, machine.copied()][-REMEMBERED:]

@@ -55,8 +55,6 @@ class Policies:
 
 
 class Operators:
-    """The operators of one world."""
-
     def __init__(self, world: Course) -> None:
         self.world = world
         self.policies = Policies(world)
@@ -64,11 +62,9 @@ class Operators:
 
     @property
     def acts(self) -> list[list[Act]]:
-        """Groups of possible acts, by kind."""
         return [[self._amend], [self._lead_by_hand]]
 
     async def _amend(self) -> None:
-        """Define another policy on the leader."""
         machine = self.world.some_leader()
         if machine is None:
             return

@@ -76,15 +76,12 @@ class Process:
 
     @property
     def is_dead(self) -> bool:
-        """True if it has died."""
         return self.dead.done()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a task in the process."""
         return self._loop.create_task(work, context=self._context.copy())
 
     def run(self, work: Callable[..., T], *args: Any) -> T:
-        """Call a function in the process."""
         return self._context.copy().run(work, *args)
 
     def pause(self) -> None:

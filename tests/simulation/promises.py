@@ -48,8 +48,6 @@ class Excused(Exception):
 
 
 class HeldFrame(NamedTuple):
-    """A frame of a log."""
-
     digest: bytes
     epoch: int
 
@@ -97,7 +95,6 @@ class Medium:
             self.before.stays(upto)
 
     def cut(self, after: int) -> None:
-        """Cut the log after a frame."""
         del self.frames[after:]
         self.true = min(self.true, after)
 
@@ -148,17 +145,14 @@ class GuaranteeJudge:
         self.check_members(f"{medium.name} was started")
 
     def synced(self, medium: Medium, frames: Sequence[Frame]) -> None:
-        """Record frames that a log has synced."""
         medium.frames += held(frames)
         self._advance(medium)
 
     def cut(self, medium: Medium, after: int) -> None:
-        """Record the cut of a log."""
         medium.cut(after)
         self.check_members(f"{medium.name} was cut after {after}")
 
     def agreed(self, agreed: AgreedState) -> None:
-        """Check a write in etcd."""
         self.members = frozenset() if agreed.insync is None else agreed.insync.members
         self.check_members("the set was written")
         if 0 < len(self.members) < 1 + min(self.acks) and self.forced is None:

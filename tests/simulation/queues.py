@@ -39,8 +39,6 @@ DELIVERIES, IN_FLIGHT = 3, 12
 
 @dataclass
 class DeliveryState:
-    """A delivery."""
-
     state: int
     attempt: int
     member: str
@@ -60,7 +58,6 @@ class QueueState:
     rows: dict[int, DeliveryState] = field(default_factory=dict)
 
     def copy(self) -> QueueState:
-        """Return a copy to be changed."""
         rows = {n: DeliveryState(r.state, r.attempt, r.member, r.due) for n, r in self.rows.items()}
         return QueueState(
             dict(self.messages), self.last, dict(self.dead), self.dead_last, self.cursor, rows
@@ -76,7 +73,6 @@ class QueueState:
         return self.last - len(values) + 1
 
     def read(self, after: int, limit: int) -> list[tuple[int, Any]]:
-        """Return positions and values."""
         return [(n, self.messages[n]) for n in sorted(self.messages) if n > after][:limit]
 
     def take(self, count: int, member: str) -> list[tuple[int, Any, int]]:
@@ -202,8 +198,6 @@ def _receipt(position: int, attempt: int) -> str:
 
 
 class Publisher:
-    """Draws random statements on the queue."""
-
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
@@ -225,7 +219,6 @@ class Publisher:
         return f"PUBLISH INTO {QUEUE} {what}{key}", run
 
     def read(self, wait: str = "") -> Said:
-        """Read a page of the queue."""
         after, limit = self._chance.randrange(12), self._chance.choice((1, 3, 100))
 
         def run(draft: Draft) -> Any:
@@ -311,8 +304,6 @@ class Publisher:
         return f"REDRIVE FROM {DEAD} TO {QUEUE} LIMIT {limit}", run
 
     def figures(self) -> Said:
-        """Return the group's counts."""
-
         def run(draft: Draft) -> Any:
             queue = draft.queue
             return AtLeast(

@@ -115,7 +115,6 @@ class Draft:
         )
 
     def published(self, positions: Iterable[int]) -> None:
-        """Record messages put into the queue."""
         self.wrote = True
         self.puts |= {(QUEUE, position) for position in positions}
 
@@ -160,7 +159,6 @@ class Draft:
         return shown(table, id, fields)
 
     def rows(self, table: str) -> list[tuple[Any, Fields]]:
-        """Return the rows in the order of their ids."""
         return sorted(self.table(table).items(), key=by_id)
 
 
@@ -175,8 +173,6 @@ def by_id(item: tuple[Any, Fields]) -> tuple[int, Any]:
 
 @dataclass(frozen=True)
 class ModelStatement:
-    """A statement."""
-
     text: str
     run: Callable[[Draft], Any]
     makes_id: bool = False
@@ -195,7 +191,6 @@ class ScriptTransaction:
 
     @property
     def results(self) -> int:
-        """Number of its results."""
         return len(self.steps) + (2 if self.ending else 0)
 
     def text(self) -> str:
@@ -214,8 +209,6 @@ class ScriptTransaction:
 
 @dataclass(frozen=True)
 class ClientScript:
-    """A client's script."""
-
     parts: tuple[ScriptTransaction, ...]
     parameters: dict[str, Any]
     timeout_us: int | None = None
@@ -317,7 +310,6 @@ class Author:
         ]  # fmt: skip
 
     def script(self) -> ClientScript:
-        """Return the next script."""
         chance, self._parameters, self._answered = self._chance, {}, False
         if chance.random() < 0.04:
             return self._administer()

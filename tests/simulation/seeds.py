@@ -99,7 +99,6 @@ def found(seeds: range, of: str | None = None, *, shows: bool = False) -> Iterat
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run the command. Return the exit code."""
     parser = argparse.ArgumentParser(prog="tests.simulation.seeds", description=__doc__)
     parser.add_argument("first", type=int)
     parser.add_argument("behind", type=int, help="the first that is left out")

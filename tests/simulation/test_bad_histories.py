@@ -51,7 +51,6 @@ class Play(Members):
         self.watchers = Watchers(self)
 
     async def begin(self) -> tuple[SimulatedMember, SimulatedMember, SimulatedMember]:
-        """Start the three members."""
         await whole.begin(self, "abc", TABLES, self.shape.policy())
         a, b, c = self.machines
         return a, b, c
@@ -63,7 +62,6 @@ class Play(Members):
         return task
 
     async def wrote(self, machine: SimulatedMember) -> None:
-        """Send a write and wait for its acknowledgement."""
         answer = await self.write(machine)
         assert answer is not None and answer.refusal is None, answer
 
@@ -82,7 +80,6 @@ class Play(Members):
         assert heard <= had, f"it has heard of {heard}:\n{self.shown()}"
 
     async def leads(self, machine: SimulatedMember) -> None:
-        """Wait until a machine leads."""
         await self.until(lambda: machine.node is not None and machine.leads)
 
     def watch(self) -> None:

@@ -13,8 +13,6 @@ from tests.simulation.loop import run
 
 
 class Pair:
-    """Two nodes in a network."""
-
     def __init__(self, seed: int, weather: Weather | None = None) -> None:
         self.net = LinksModel(seed, weather)
         self.came: asyncio.Queue[Link] = asyncio.Queue()
@@ -46,7 +44,6 @@ def said(count: int) -> list[Acknowledge]:
 
 
 async def heard(link: Link) -> list[object]:
-    """Return all messages before the end."""
     found: list[object] = []
     try:
         while True:

@@ -50,7 +50,6 @@ class Watchers:
         """By machine, the newest released sequence at the last request, and its time."""
 
     def begin(self) -> None:
-        """Start watching."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, ProcessLoop), "its loop has rounds"
         loop.on_round = self._look
@@ -104,7 +103,6 @@ class Watchers:
             found.add_done_callback(heard)
 
     def end(self) -> None:
-        """Cancel all pending requests."""
         for each in list(self._waits):
             each.cancel()
 

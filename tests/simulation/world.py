@@ -183,8 +183,6 @@ class EventCounts:
 
 
 class World:
-    """A world. `run` runs it."""
-
     log_class: ClassVar[type[Log]] = SmallLog
 
     def __init__(self, seed: int, shape: WorldShape | None = None) -> None:
@@ -226,7 +224,6 @@ class World:
         return self._trace.hexdigest()
 
     def new_name(self, kind: str) -> str:
-        """Return a name for a request."""
         return f"{kind}{next(self._names)}"
 
     def note(self, *what: object) -> None:

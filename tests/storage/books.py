@@ -27,7 +27,6 @@ def digests(frames: list[Frame], upto: int | None = None) -> list[bytes]:
 def put(
     tx: Transaction, table: Table, id: Any, fields: dict[str, Any], before: Stored | None
 ) -> None:
-    """Set one record, as a statement that is about it alone does."""
     changes = RecordChanges(tx, table)
     changes.put(id, fields, before)
     changes.write(lambda: None)
@@ -51,17 +50,13 @@ class Book:
         )
 
     def begin_transaction(self) -> Transaction:
-        """A transaction."""
         return self.ledger.begin_transaction()
 
     def commit(self, tx: Transaction) -> int:
-        """Commit, in the name of ana."""
         return self.ledger.commit(tx, BY).sequence
 
     def durable(self) -> None:
-        """Let the log be durable to its end."""
         self.ledger.durable(self.ledger.state.committed, digests(self.frames))
 
     def effects(self, sequence: int) -> list[Effect]:
-        """What a commit did."""
         return effects.decode(self.frames[sequence - 1].body).effects

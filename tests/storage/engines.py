@@ -18,8 +18,6 @@ from tests.storage.backups.held import KEY
 
 
 class EngineHome(Protocol):
-    """A place that an engine keeps its state in."""
-
     engine: Engine
 
     def crash(self) -> Engine:
@@ -131,7 +129,6 @@ ALL_KINDS = (*KINDS, "sealed")
 
 
 def make(kind: str, path: Path) -> EngineHome:
-    """A new, empty store of one kind."""
     if kind == "sealed":
         return SealedStore(path)
     return MemoryStore() if kind == "memory" else RocksStore(path)

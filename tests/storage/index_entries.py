@@ -17,7 +17,6 @@ from storage.txn.transaction import Transaction
 
 
 def recomputed(tx: Transaction, table: Table, index: Index) -> dict[bytes, bytes]:
-    """The entries that an index ought to hold."""
     found: dict[bytes, bytes] = {}
     rows = indexes.IndexedFields((index,))
     entries = indexes.IndexEntries(index, rows.heads)
@@ -70,7 +69,6 @@ def differences(tx: Transaction, table: Table) -> list[str]:
 
 
 def all_differences(tx: Transaction) -> list[str]:
-    """The differences in all tables of the store."""
     return [
         one
         for namespace in places.namespaces(tx, unpaced)

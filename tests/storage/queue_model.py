@@ -18,14 +18,11 @@ DEAD = ("dead-topic", "dead-group", "dead-position", "dead-attempts", "dead-erro
 
 
 def moment(time_us: int) -> datetime:
-    """A time as it is answered."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
 
 
 @dataclass
 class HeldMessage:
-    """A message that is held."""
-
     at: int
     value: Any
     key: str | None = None
@@ -35,7 +32,6 @@ class HeldMessage:
 
     @property
     def size(self) -> int:
-        """What it takes."""
         named = len((self.key or "").encode()) + len((self.id or "").encode())
         headers = len(binary.pack(self.headers)) if self.headers else 0
         return 32 + named + headers + len(binary.pack(self.value))
@@ -85,7 +81,6 @@ class GroupModel:
         return min(self.rows) - 1 if self.rows else self.cursor
 
     def pending(self, topic: TopicModel) -> int:
-        """How many messages it is not done with."""
         return sum(position in self.rows or position > self.cursor for position in topic.messages)
 
     def out_at(self, now: int, released: int) -> int:
@@ -93,7 +88,6 @@ class GroupModel:
         return sum(row.is_out(now, released) for row in self.rows.values())
 
     def count(self, state: int) -> int:
-        """How many rows are in a state."""
         return sum(row.state == state for row in self.rows.values())
 
 
@@ -120,7 +114,6 @@ class TopicModel:
 
     @property
     def size(self) -> int:
-        """What it holds."""
         return sum(message.size for message in self.messages.values())
 
 
@@ -142,7 +135,6 @@ class QueueModel:
         """What it has handed out, or given another deadline."""
 
     def begin(self, now: int, released: int) -> None:
-        """A transaction begins."""
         self.now, self.released = now, released
         self.fresh, self.named, self.moved = [], [], []
 
@@ -160,7 +152,6 @@ class QueueModel:
     # --- messages -------------------------------------------------------------------------------
 
     def append(self, topic: str, message: HeldMessage) -> int:
-        """Put a message at the end."""
         one = self.topics[topic]
         one.last += 1
         one.messages[one.last] = message
@@ -215,7 +206,6 @@ class QueueModel:
         return made
 
     def read(self, topic: str, after: int, limit: int) -> list[dict[str, Any]]:
-        """Messages after a position."""
         held = sorted(self.topics[topic].messages)
         return [self.shown(topic, n) for n in held if n > after][:limit]
 
@@ -234,7 +224,6 @@ class QueueModel:
         return min(later, default=one.last + 1) - 1
 
     def trim(self, topic: str, before: int) -> int:
-        """Remove messages, and what groups have of them."""
         one = self.topics[topic]
         gone = [n for n in one.messages if n < before]
         for position in gone:
@@ -305,7 +294,6 @@ class QueueModel:
         return len(past)
 
     def take(self, topic: str, name: str, count: int, member: str | None) -> list[dict[str, Any]]:
-        """Hand out."""
         self.expire_overdue(topic, name)
         one = self.topics[topic]
         group = one.groups[name]
@@ -377,7 +365,6 @@ class QueueModel:
         return stale
 
     def ack(self, topic: str, name: str, receipts: list[str]) -> int:
-        """Be done with messages."""
         good = self.out(topic, name, receipts)
         for position in good:
             self._done(self.topics[topic].groups[name], topic, position)
@@ -386,7 +373,6 @@ class QueueModel:
     def nack(
         self, topic: str, name: str, receipts: list[str], delay: int | None, error: str | None
     ) -> int:
-        """Hand out again."""
         good = self.out(topic, name, receipts)
         for position in good:
             row = self.topics[topic].groups[name].rows[position]
@@ -404,7 +390,6 @@ class QueueModel:
         return len(good)
 
     def extend(self, topic: str, name: str, receipts: list[str], by: int) -> int:
-        """Give more time, or less."""
         good = self.out(topic, name, receipts)
         for position in good:
             row = self.topics[topic].groups[name].rows[position]
@@ -413,7 +398,6 @@ class QueueModel:
         return len(good)
 
     def alter(self, topic: str, keep: int | None, max_bytes: int | None) -> None:
-        """Other bounds."""
         one = self.topics[topic]
         newest = one.messages.get(one.last)
         if max_bytes not in (None, one.max_bytes) and newest is not None:
@@ -423,7 +407,6 @@ class QueueModel:
         one.keep, one.max_bytes = keep, max_bytes
 
     def move(self, topic: str, name: str, place: StartPosition) -> int:
-        """Begin anew."""
         group = self.topics[topic].groups[name]
         position = max(self.position_at(topic, place), self.topics[topic].trimmed)
         group.rows.clear()

@@ -101,7 +101,6 @@ class QueueStory:
         )
 
     def run(self) -> None:
-        """Let everything happen, and check it."""
         together = [self._together] * self.random.choice((6, 12, 60))
         acts = [self._alone] * 30 + together + [self._durable] * 6 + [self._crash, self._withdraw]
         for _ in range(self.steps):

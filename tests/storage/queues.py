@@ -24,7 +24,6 @@ SECOND = 1_000_000
 
 
 def moment(time_us: int) -> datetime:
-    """A time as it is answered."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
 
 
@@ -67,12 +66,10 @@ class Queues:
                 check_topic(tx, topic)
 
     def topic(self, name: str = "t", **settings: Any) -> Topic:
-        """A new topic."""
         made: Topic = self.do(lambda tx: topics.define_topic(tx, self.database, name, **settings))
         return made
 
     def group(self, topic: Topic, name: str = "g", **settings: Any) -> Group:
-        """A new group."""
         settings.setdefault("deadline_us", 10 * SECOND)
         made: Group = self.do(lambda tx: groups.define_group(tx, topic, name, **settings))
         return made
@@ -84,14 +81,12 @@ class Queues:
         return first
 
     def read(self, topic: Topic, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
-        """Messages."""
         found: list[dict[str, Any]] = self.do(
             lambda tx: TopicMessages(tx, topic).read(after, limit)
         )
         return found
 
     def values(self, topic: Topic) -> list[Any]:
-        """The values of all messages."""
         return [message["value"] for message in self.read(topic)]
 
     def call(self, group: Group, method: str, *arguments: Any, **named: Any) -> Any:
@@ -110,7 +105,6 @@ class Queues:
         return tuple(found[name] for name in names)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
         self.book.clock.advance(int(seconds * SECOND))
 
     def stored(self) -> int:

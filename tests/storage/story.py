@@ -139,7 +139,6 @@ class Story:
         )
 
     def run(self) -> None:
-        """Let everything happen, and check it."""
         acts = (
             [self._act] * 60
             + [self._durable] * 6
@@ -159,7 +158,6 @@ class Story:
         self._check_replay()
 
     def give_up(self) -> None:
-        """Release what is open."""
         for running in self.open:
             running.tx.release()
         self._end_moments()

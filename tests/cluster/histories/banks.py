@@ -30,8 +30,6 @@ ACCOUNTS_NOW: Final = "SELECT VALUE money FROM account"
 
 
 class Move(NamedTuple):
-    """A transfer, from one account to another."""
-
     n: int
     source: int
     to: int
@@ -46,8 +44,6 @@ class BankRead(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """Final content of a node."""
-
     node: str
     money: tuple[int, ...]
     """Balances, by account."""
@@ -55,8 +51,6 @@ class Ending(NamedTuple):
 
 
 class Bank(OperationHistory):
-    """History of transfers."""
-
     NAME = "bank"
     DEFINITIONS = (
         "DEFINE TABLE account; DEFINE TABLE moved;"

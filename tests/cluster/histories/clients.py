@@ -69,7 +69,6 @@ class Clients:
                 one.clocks_agree = False
 
     def begin(self) -> None:
-        """Start the clients."""
         for thread in self._threads:
             thread.start()
         self.probe.begin()
@@ -101,7 +100,6 @@ class Clients:
 
     @property
     def figures(self) -> str:
-        """Counts of operations, as text."""
         told = self.asking.told
         return "\n".join(
             [
@@ -146,11 +144,9 @@ class Probe:
         self._thread = threading.Thread(target=self._write, daemon=True)
 
     def begin(self) -> None:
-        """Start the probe."""
         self._thread.start()
 
     def end(self) -> None:
-        """Stop the probe."""
         self._over.set()
         self._thread.join()
 

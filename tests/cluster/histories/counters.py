@@ -15,8 +15,6 @@ from tests.cluster.plan import NodeAt
 
 
 class Counters(OperationHistory):
-    """History of counters."""
-
     NAME = "counters"
     DEFINITIONS = "DEFINE SPACE counter"
 

@@ -44,7 +44,6 @@ class ClientRequests:
 
     @property
     def nodes(self) -> Sequence[NodeAt]:
-        """All nodes."""
         return self.asker.plan.nodes
 
     @property

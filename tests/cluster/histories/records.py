@@ -12,8 +12,6 @@ from tests.cluster.plan import NodeAt
 
 
 class Records(OperationHistory):
-    """History of inserted records."""
-
     NAME = "records"
     DEFINITIONS = "DEFINE TABLE seen"
 

@@ -27,8 +27,6 @@ READ: Final = "SELECT VALUE v FROM register:[$key]"
 
 
 class KeysInUse:
-    """The keys in use."""
-
     def __init__(self, count: int = KEYS, each: int = EACH) -> None:
         self._count = count
         self._each = each
@@ -40,8 +38,6 @@ class KeysInUse:
 
 
 class Registers(OperationHistory):
-    """History of registers."""
-
     NAME = "registers"
     DEFINITIONS = "DEFINE TABLE register"
 

@@ -29,30 +29,22 @@ TRIES_MOST: Final = 20
 
 
 class AcknowledgedMessage(NamedTuple):
-    """An acknowledged message."""
-
     mark: str
     position: int
 
 
 class TopicDelivery(NamedTuple):
-    """A delivery of a message to a client."""
-
     position: int
     mark: str
     asked: float
 
 
 class Ack(NamedTuple):
-    """An accepted acknowledgement."""
-
     position: int
     ended: float
 
 
 class TopicHistory(OperationHistory):
-    """History of a topic."""
-
     NAME = "topic"
     DEFINITIONS: ClassVar[str] = (
         "DEFINE TOPIC told DEDUP 7d;"

@@ -31,7 +31,6 @@ def edits(one: str, other: str) -> int:
 
 
 def some_text(chance: random.Random) -> list[str]:
-    """Some words of a text."""
     return [chance.choice(WORDS) for _ in range(chance.randrange(12))]
 
 

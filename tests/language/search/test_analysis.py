@@ -178,8 +178,6 @@ def test_not_alone_finds_nothing() -> None:
 
 
 class Ticks:
-    """Counts what it is called."""
-
     def __init__(self) -> None:
         self.count = 0
 

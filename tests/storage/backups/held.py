@@ -25,31 +25,24 @@ KEY, OTHER_KEY = key_of(bytes(range(32))), key_of(bytes(32))
 
 
 class HeldFile:
-    """A file that is only read (`protocol.environment.File`)."""
-
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.reads = 0
 
     def read(self, offset: int, count: int) -> bytes:
-        """As a file's."""
         self.reads += 1
         return self.data[offset : offset + count]
 
     def size(self) -> int:
-        """As a file's."""
         return len(self.data)
 
     def append(self, data: bytes, ahead: int = 0) -> None:
-        """Never."""
         raise AssertionError("a backup that is read is not written")
 
     def sync(self) -> None:
-        """Never."""
         raise AssertionError("a backup that is read is not written")
 
     def truncate(self, size: int) -> None:
-        """Never."""
         raise AssertionError("a backup that is read is not written")
 
     def forget_cache(self) -> None:
@@ -60,7 +53,6 @@ class HeldFile:
 
 
 def finished(steps: Generator[None, None, T]) -> T:
-    """What a generator answers at its end."""
     while True:
         try:
             next(steps)

@@ -46,8 +46,6 @@ Work = Callable[[Transaction], object]
 
 
 class CommitHistory:
-    """Commits, and the state after each."""
-
     def __init__(self) -> None:
         self.book = Book()
         self.views: dict[int, EngineSnapshot] = {0: self.book.engine.snapshot()}
@@ -62,7 +60,6 @@ class CommitHistory:
         return len(self.book.frames)
 
     def build(self, most: int = 1_000) -> None:
-        """Build indexes on, a record a commit."""
         for _ in range(most):
             with self.book.begin_transaction() as tx:
                 if not unfinished(tx):
@@ -94,7 +91,6 @@ class CommitHistory:
     def snapshot(
         self, sequence: int, key: Key | None = None, place: BackupScope | None = None
     ) -> bytes:
-        """A snapshot of one moment."""
         parts: list[bytes] = []
         facts = replace_facts(held.snapshot_facts(self.position_at(sequence)), place)
         steps = snapshot_file.write(
@@ -325,15 +321,12 @@ class StoreMachine:
 
 @dataclass(frozen=True)
 class Opened:
-    """A store that is open."""
-
     directory: StoreDirectory
     log: Log
     engine: Engine
     ledger: Ledger
 
     def close(self) -> None:
-        """Close it."""
         self.log.close()
         self.directory.close()
 

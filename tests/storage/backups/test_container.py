@@ -18,7 +18,6 @@ KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 
 
 def read(data: bytes, key: Key | None = None) -> bytes:
-    """The stream of a container that is whole."""
     reader = ContainerReader(HeldFile(data), key)
     assert reader.facts(SnapshotFacts) == held.snapshot_facts()
     stream = b"".join(reader.chunks())

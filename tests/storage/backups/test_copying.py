@@ -55,7 +55,6 @@ def told(history: CommitHistory, sequence: int) -> tuple[Told, ...]:
 
 
 def begun(machine: StoreMachine) -> JoiningDirectory:
-    """The directory of a machine, taken to join with."""
     world = machine.world
     return JoiningDirectory.lock(PATH, world.fs, world.clock, world.rng, world.key)
 

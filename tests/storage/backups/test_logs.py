@@ -30,7 +30,6 @@ def frames(count: int, first: int = 1, largest: int = 300) -> list[Frame]:
 
 
 def backup(some: list[Frame], key: Key | None = None, before: LogPosition = held.START) -> bytes:
-    """A log backup of them."""
     parts: list[bytes] = []
     facts = held.log_facts(before.sequence + len(some), before)
     written = held.finished(log_file.write(some, facts, parts.append, SeededRng(5), key))
@@ -41,7 +40,6 @@ def backup(some: list[Frame], key: Key | None = None, before: LogPosition = held
 
 
 def read(data: bytes, key: Key | None = None) -> list[Frame]:
-    """The frames of a backup that is whole."""
     return list(LogBackup(HeldFile(data), key).frames())
 
 

@@ -42,7 +42,6 @@ REST = [n for n in range(PARTS) if n != SHOWS]
 
 
 def restored(history: CommitHistory, sequence: int, key: Key | None = None) -> StoreMachine:
-    """A machine with a store of a snapshot."""
     machine = StoreMachine(clock=history.clock_at_end())
     done = machine.restore(history.snapshot(sequence, key), key)
     assert done.origin == RestoreOrigin(held.STORE, history.position_at(sequence))
@@ -192,8 +191,6 @@ def test_a_log_must_join(history: CommitHistory) -> None:
 
 def test_a_log_of_another_store_or_history_is_refused(history: CommitHistory) -> None:
     class Other(CommitHistory):
-        """Another one."""
-
         def __init__(self, frames: list[Frame]) -> None:
             self.book = type("Book", (), {"frames": frames})()
 

@@ -42,7 +42,6 @@ def filled(count: int, largest: int = 300) -> tuple[MemoryEngine, list[Pair]]:
 
 
 def backup(engine: MemoryEngine, key: Key | None = None) -> bytes:
-    """A snapshot of it."""
     parts: list[bytes] = []
     facts = held.snapshot_facts(AT)
     written = held.finished(

@@ -20,7 +20,6 @@ def book() -> Book:
 
 
 def place(book: Book, ns: str = "shop", db: str = "main", table: str = "order") -> Table:
-    """A table, with all it needs around it."""
     with book.begin_transaction() as tx:
         namespace = places.define_namespace(tx, ns, taken=IfExists.SKIP)
         database = places.define_database(tx, namespace, db, taken=IfExists.SKIP)

@@ -195,7 +195,6 @@ def test_revoked_once_and_for_all(book: Book, monkeypatch: pytest.MonkeyPatch) -
 
 
 def token(book: Book, name: str = "n1", lasting: timedelta | None = None, seed: int = 1) -> str:
-    """One for a row."""
     with book.begin_transaction() as tx:
         made, expires = join_tokens.create(tx, STORE, row(tx, name), lasting, SeededRng(seed))
         assert expires == tx.now + (lasting or timedelta(hours=1))
@@ -206,7 +205,6 @@ def token(book: Book, name: str = "n1", lasting: timedelta | None = None, seed: 
 def redeem(
     book: Book, given: str, store: str = STORE, node: str = ID, show: str = PRINT
 ) -> Replica:
-    """Use one."""
     with book.begin_transaction() as tx:
         found = join_tokens.redeem(tx, store, given, node, show, tx.now + timedelta(days=365))
         book.commit(tx)

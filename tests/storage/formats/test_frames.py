@@ -30,8 +30,6 @@ FRAMES = st.builds(Frame, U64, U64, U64, st.integers(0, 2**32 - 1), st.binary(ma
 
 
 class Bytes:
-    """A file of given bytes (`protocol.environment.File`, to read)."""
-
     def __init__(self, data: bytes) -> None:
         self.data = data
 

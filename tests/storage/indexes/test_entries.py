@@ -53,8 +53,6 @@ STEPS = 60
 
 
 class IndexBook(Book):
-    """A book with one table."""
-
     def __init__(self) -> None:
         super().__init__()
         with self.begin_transaction() as tx:
@@ -63,18 +61,15 @@ class IndexBook(Book):
             self.commit(tx)
 
     def table(self, tx: Transaction) -> Table:
-        """The table with its indexes, as a transaction sees them."""
         return tables.table(tx, places.database(tx, places.namespace(tx, "n"), "d"), "t")
 
     def define(self, name: str, *paths: Path, **told: Any) -> Index:
-        """Declare an index in a commit of its own."""
         with self.begin_transaction() as tx:
             made = index_builds.define_index(tx, self.table(tx), name, paths, **told)
             self.commit(tx)
         return made
 
     def build(self, slices: int = 1_000) -> None:
-        """Build what is not built, a few records a slice."""
         for _ in range(slices):
             with self.begin_transaction() as tx:
                 waiting = unfinished(tx)
@@ -84,7 +79,6 @@ class IndexBook(Book):
                 self.commit(tx)
 
     def put(self, id: Any, **fields: Any) -> None:
-        """Set a record in a commit of its own."""
         with self.begin_transaction() as tx:
             table = self.table(tx)
             put(tx, table, id, fields, records.stored(tx, table, id))
@@ -99,7 +93,6 @@ class IndexBook(Book):
             return differences(tx, self.table(tx))
 
     def content(self) -> list[Pair]:
-        """All that the engine holds."""
         return [pair for pairs in self.engine.scan(*keys.EVERYTHING) for pair in pairs]
 
     def durable_in_part(self, rng: Random) -> None:

@@ -67,23 +67,19 @@ class Shelf:
         return self.do(lambda here: getattr(here, method)(*arguments, **named))
 
     def get(self, key: str) -> Any:
-        """The value, NONE when there is none."""
         found = self.do(lambda here: here.get(key))
         return NONE if found is NONE else found["value"]
 
     def keys(self, prefix: str = "", after: str = "", limit: int = 1000) -> list[str]:
-        """The listing."""
         found: list[str] = self.do(
             lambda here: [key for part in here.listing(prefix, after, limit) for key in part]
         )
         return found
 
     def count(self) -> int:
-        """How many there are."""
         return self.do(lambda here: sum(here.count()))  # type: ignore[no-any-return]
 
     def sweep(self, most: int = 100) -> int:
-        """One slice."""
         return self.do(lambda here: here.sweep(most)[0])  # type: ignore[no-any-return]
 
     def stored(self) -> dict[str, int]:

@@ -40,8 +40,6 @@ MARK_BYTES = FRAME_HEADER_BYTES
 
 
 class LogStore:
-    """A directory and its log, opened and reopened."""
-
     def __init__(self, path: str, fs: Disk | SimulatedDisk) -> None:
         self.path = path
         self.fs = fs
@@ -102,7 +100,6 @@ class LogStore:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[LogStore]:
-    """On the real disk."""
     store = LogStore(f"{tmp_path}/s", Disk())
     yield store
     store.close()
@@ -110,7 +107,6 @@ def store(tmp_path: Path) -> Iterator[LogStore]:
 
 @pytest.fixture
 def simulated() -> Iterator[LogStore]:
-    """On a simulated disk."""
     store = LogStore("/s", SimulatedDisk())
     yield store
     store.close(clean=False)

@@ -165,8 +165,6 @@ NEEDED = Room(1_000, 1)
 
 
 class Asked(SimulatedDisk):
-    """Tells how often it was asked."""
-
     def __init__(self) -> None:
         super().__init__()
         self.asked = 0

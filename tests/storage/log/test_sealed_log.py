@@ -34,8 +34,6 @@ SEED, STATES = 5, 400
 
 
 class SealedLogStore:
-    """A sealed store on a simulated disk."""
-
     def __init__(
         self, disk: SimulatedDisk | None = None, key: Key | None = KEY, seed: int = 0
     ) -> None:

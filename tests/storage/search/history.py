@@ -90,7 +90,6 @@ def some_record(rng: Random) -> dict[str, Any]:
 
 
 def asked(tx: Transaction, table: Table, query: Any) -> text_search.TextAccess:
-    """The records that the index leads to."""
     found = text_search.text_access(run_of(tx), table, NODE, query)
     assert not isinstance(found, str)
     return found
@@ -206,8 +205,6 @@ def may_write(ledger: Ledger) -> bool:
 
 
 class TextBook(IndexBook):
-    """A book with a table that has a FULLTEXT index, and the folds of its node."""
-
     def __init__(self) -> None:
         super().__init__()
         self.work: Iterator[object] | None = None
@@ -259,7 +256,6 @@ class TextBook(IndexBook):
 
 
 def change(rng: Random, store: TextBook, tx: Transaction) -> None:
-    """Change a record, or several."""
     table = store.table(tx)
     changes = RecordChanges(tx, table)
     if rng.random() < 0.05:

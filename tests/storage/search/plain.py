@@ -37,7 +37,6 @@ def weighed(query: Query, by: float = 1.0) -> list[tuple[Leaf, float]]:
 
 
 def matches(query: Query, record: Record) -> bool:
-    """True if a record matches."""
     if isinstance(query, AllOf):
         gone = any(matches(part, record) for part in query.without)
         return all(matches(part, record) for part in query.parts) and not gone
@@ -49,7 +48,6 @@ def matches(query: Query, record: Record) -> bool:
 
 
 def times(leaf: Leaf, field: Postings) -> int:
-    """The number of occurrences of a leaf."""
     if isinstance(leaf, Phrase):
         first = leaf.parts[0][1]
         return sum(_follows(start, start, 0, leaf, 1, field) for start in field.get(first, []))

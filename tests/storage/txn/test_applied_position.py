@@ -31,8 +31,6 @@ BY = Attribution("ana", "wire test")
 
 @dataclass
 class OpenStore:
-    """An open store, from directory to ledger, as a start opens it."""
-
     path: Path
     seed: int = 1
 
@@ -72,7 +70,6 @@ class OpenStore:
             raise
 
     def commit(self, *values: bytes, settle: bool = True) -> None:
-        """One commit for each value, durable, and in the state."""
         for value in values:
             tx = self.ledger.begin_transaction()
             tx.put(key(len(value)), value)
@@ -96,7 +93,6 @@ class OpenStore:
 
 @pytest.fixture
 def store(tmp_path: Path) -> OpenStore:
-    """A store that a test closes."""
     return OpenStore(tmp_path / "store").open()
 
 

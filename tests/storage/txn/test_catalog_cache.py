@@ -76,7 +76,6 @@ def look(tx: Transaction, thing: Thing) -> tuple[Any, set[Thing]]:
 
 @contextmanager
 def nothing_remembered() -> Iterator[None]:
-    """Every look-up reads."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Transaction, "known", lambda tx, at: None)
         patched.setattr(Transaction, "remember", lambda tx, at, value, *rests_on: value)
@@ -84,8 +83,6 @@ def nothing_remembered() -> Iterator[None]:
 
 
 class Open:
-    """A transaction under way."""
-
     def __init__(self, tx: Transaction, expected: dict[Thing, Any], began: int) -> None:
         self.tx = tx
         self.expected = expected

@@ -375,8 +375,6 @@ def test_commits_that_are_forgotten_or_taken_back_leave_what_others_changed(
 
 
 class Failing(MemoryEngine):
-    """Refuses writes when told to."""
-
     failing = False
     writes = 0
 
