@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from protocol.values import unpaced
@@ -21,10 +20,6 @@ from tests.storage.books import Book
 from tests.storage.queue_story import check_topic
 
 SECOND = 1_000_000
-
-
-def moment(time_us: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
 
 
 def operate(index: DeliveryIndex, name: str, *arguments: Any, **named: Any) -> Any:

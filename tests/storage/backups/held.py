@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeVar
 
+import pytest
+
 from storage.formats.container import (
     CHUNK_HEAD_BYTES,
     HEADER_BYTES,
@@ -22,6 +24,7 @@ T = TypeVar("T")
 STORE = "7b0a7a52-6a5f-4c0e-9d2e-0d3f4a5b6c7d"
 START = LogPosition(0, 1, 0, NO_DIGEST)
 KEY, OTHER_KEY = key_of(bytes(range(32))), key_of(bytes(32))
+KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 
 
 class HeldFile:

@@ -12,9 +12,7 @@ from storage.formats import container
 from storage.formats.container import CHUNK_BYTES, HEADER_BYTES, ContainerReader, SnapshotFacts
 from storage.formats.sealing import Key
 from tests.storage.backups import held
-from tests.storage.backups.held import KEY, OTHER_KEY, HeldFile
-
-KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
+from tests.storage.backups.held import KEY, KEYS, OTHER_KEY, HeldFile
 
 
 def read(data: bytes, key: Key | None = None) -> bytes:

@@ -36,11 +36,10 @@ from storage.formats.sealing import Key
 from storage.log.log import Log
 from tests.simulation.disk import SimulatedDisk
 from tests.storage.backups import held
-from tests.storage.backups.held import KEY, OTHER_KEY, HeldFile
+from tests.storage.backups.held import KEY, KEYS, OTHER_KEY, HeldFile
 from tests.storage.backups.stores import PATH, CommitHistory, StoreMachine, after_cuts
 from tests.sweeps import parts
 
-KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 PARTS = 3
 STORE = UUID(held.STORE)
 LEADER = CopySource("a-node", ("n1.example:8002",), ("ab" * 32,))

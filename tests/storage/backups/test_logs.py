@@ -15,9 +15,7 @@ from storage.formats.positions import LogPosition
 from storage.formats.sealing import Key
 from tests.simulation.environment import SeededRng
 from tests.storage.backups import held
-from tests.storage.backups.held import KEY, HeldFile
-
-KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
+from tests.storage.backups.held import KEY, KEYS, HeldFile
 
 
 def frames(count: int, first: int = 1, largest: int = 300) -> list[Frame]:

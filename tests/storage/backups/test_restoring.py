@@ -25,7 +25,7 @@ from storage.formats.sealing import Key
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import ManualClock
 from tests.storage.backups import held
-from tests.storage.backups.held import KEY
+from tests.storage.backups.held import KEY, KEYS
 from tests.storage.backups.stores import (
     PATH,
     SECOND_US,
@@ -35,7 +35,6 @@ from tests.storage.backups.stores import (
     everything,
 )
 
-KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 PARTS, SHOWS = 6, 2
 """The part that shows every planted fault runs with every change."""
 REST = [n for n in range(PARTS) if n != SHOWS]

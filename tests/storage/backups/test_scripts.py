@@ -15,7 +15,7 @@ from storage.formats.container import BackupFileForm, ScriptFacts, form_of
 from storage.formats.sealing import Key
 from tests.simulation.environment import SeededRng
 from tests.storage.backups import held
-from tests.storage.backups.held import KEY, OTHER_KEY, HeldFile
+from tests.storage.backups.held import KEY, KEYS, OTHER_KEY, HeldFile
 
 FACTS = ScriptFacts("0.1.0", held.STORE, "2026-01-01T00:00:00+00:00", 1, 7)
 TEXT = b"-- storenode script 1\n" + random.Random(1).randbytes(1_000)
@@ -44,7 +44,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(container, "CHUNK_BYTES", 64)
 
 
-@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
+@KEYS
 @pytest.mark.parametrize("step", [1, 64, 97, 100_000])
 def test_what_is_written_is_read_as_often_as_is_wanted(key: Key | None, step: int) -> None:
     data = written(key)

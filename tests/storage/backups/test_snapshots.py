@@ -16,9 +16,8 @@ from storage.formats.positions import LogPosition
 from storage.formats.sealing import Key
 from tests.simulation.environment import SeededRng
 from tests.storage.backups import held
-from tests.storage.backups.held import KEY, HeldFile
+from tests.storage.backups.held import KEYS, HeldFile
 
-KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 AT = LogPosition(7, 2, 1_000, bytes(16))
 PREFIX = keys.record_prefix(1, 1, 1)
 

@@ -23,36 +23,20 @@ from storage.formats.frames import (
     SegmentHeader,
     find_proof,
 )
+from tests.storage.backups.held import HeldFile
 
 SALT = b"saltsalt"
 U64 = st.integers(0, 2**64 - 1)
 FRAMES = st.builds(Frame, U64, U64, U64, st.integers(0, 2**32 - 1), st.binary(max_size=300))
 
 
-class Bytes:
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def read(self, offset: int, count: int) -> bytes:
-        return self.data[offset : offset + count]
-
-    def size(self) -> int:
-        return len(self.data)
-
-    def append(self, data: bytes, ahead: int = 0) -> None: ...
-    def sync(self) -> None: ...
-    def truncate(self, size: int) -> None: ...
-    def forget_cache(self) -> None: ...
-    def close(self) -> None: ...
-
-
 def walk(data: bytes, salt: bytes = SALT) -> tuple[list[Frame], FrameWalker]:
-    found = FrameWalker(Bytes(data), FrameCodec(salt), 0, len(data))
+    found = FrameWalker(HeldFile(data), FrameCodec(salt), 0, len(data))
     return [placed.frame for placed in found], found
 
 
 def proof(data: bytes, sequence: int, offset: int = 0) -> int | None:
-    return find_proof(Bytes(data), FrameCodec(SALT), offset, len(data), sequence)
+    return find_proof(HeldFile(data), FrameCodec(SALT), offset, len(data), sequence)
 
 
 @given(st.lists(FRAMES, max_size=5))

@@ -441,15 +441,11 @@ def test_a_build_that_meets_duplicates_says_so(store: IndexBook) -> None:
         assert held(tx, store.table(tx)) == {}
     store.put(9, a=99)
     store.put(10, a=99)
-    with store.begin_transaction() as tx:
-        index_builds.rebuild_index(tx, store.table(tx), store.state("u"))
-        store.commit(tx)
+    rebuild(store, "u")
     store.build()
     assert store.state("u").state == FAILED
     store.put(10, a=100)
-    with store.begin_transaction() as tx:
-        index_builds.rebuild_index(tx, store.table(tx), store.state("u"))
-        store.commit(tx)
+    rebuild(store, "u")
     store.build()
     assert store.state("u").state == READY and store.wrong() == []
 

@@ -25,7 +25,8 @@ from storage.topics.topics import END, StartPosition, Topic
 from storage.txn.transaction import Transaction
 from tests.receipts import STORE, named, settled
 from tests.simulation.environment import START_US
-from tests.storage.queues import SECOND, Queues, moment, operate
+from tests.storage.queue_model import moment
+from tests.storage.queues import SECOND, Queues, operate
 
 
 @pytest.fixture

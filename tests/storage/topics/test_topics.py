@@ -31,7 +31,8 @@ from storage.topics.messages import TopicMessages
 from storage.topics.topics import END, START, Topic
 from storage.txn.transaction import Transaction
 from tests.simulation.environment import START_US
-from tests.storage.queues import SECOND, Queues, moment
+from tests.storage.queue_model import moment
+from tests.storage.queues import SECOND, Queues
 
 
 @pytest.fixture
