@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from storage.catalog.tables import Table
+from storage.engine.engine import Engine
 from storage.engine.memory import MemoryEngine
 from storage.formats import effects
 from storage.formats.effects import Attribution, Effect
@@ -41,13 +42,15 @@ def is_part_settled(ledger: Ledger) -> bool:
 class Book:
     """What most tests of the rules need."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: Engine | None = None) -> None:
         self.clock = ManualClock()
-        self.engine = MemoryEngine()
+        self.engine = engine or MemoryEngine()
         self.frames: list[Frame] = []
-        self.ledger = Ledger(
-            self.engine, LogEnd(), self.clock, SeededRng(1), self.frames.append, derived.kept
-        )
+        self.ledger = self.ledger_on(self.engine, LogEnd())
+
+    def ledger_on(self, engine: Engine, end: LogEnd) -> Ledger:
+        """Another ledger, which hands its frames to this book."""
+        return Ledger(engine, end, self.clock, SeededRng(1), self.frames.append, derived.kept)
 
     def begin_transaction(self) -> Transaction:
         return self.ledger.begin_transaction()

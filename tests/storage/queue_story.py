@@ -9,7 +9,6 @@ commit, and all that is stored must be what the model holds.
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,12 +17,8 @@ from protocol.errors import Conflict, Refusal
 from protocol.values import unpaced
 from storage.catalog import places
 from storage.catalog.places import Database, IfExists
-from storage.engine.state_hash import state_hash
 from storage.formats import keys
 from storage.formats.effects import Attribution
-from storage.formats.frames import Frame
-from storage.formats.positions import LogEnd
-from storage.indexes import derived
 from storage.topics import groups, messages, topics
 from storage.topics.deliveries import acks, expiry, fetch
 from storage.topics.deliveries import group as group_deliveries
@@ -33,12 +28,11 @@ from storage.topics.groups import Group, state_of
 from storage.topics.messages import PublishResult, TopicMessages
 from storage.topics.topics import END, START, StartPosition, Topic
 from storage.txn.appends import HEAD, NUMBER
-from storage.txn.ledger import Ledger
 from storage.txn.transaction import Transaction
 from tests.receipts import settled
-from tests.simulation.environment import ManualClock, SeededRng
 from tests.storage.books import digests
-from tests.storage.engines import EngineHome, MemoryStore
+from tests.storage.engines import EngineHome
+from tests.storage.ledger_story import LedgerStory
 from tests.storage.queue_model import (
     OUT,
     PARKED,
@@ -76,29 +70,16 @@ class OpenTransaction:
     steps: list[QueueStep] = field(default_factory=list)
 
 
-class QueueStory:
-    """One random history, decided by `seed`. :param steps: how many things happen"""
+class QueueStory(LedgerStory):
+    """One random history, decided by `seed`."""
 
     def __init__(self, seed: int, store: EngineHome | None = None, steps: int = 120) -> None:
-        self.random = random.Random(seed)
-        self.store = store or MemoryStore()
-        self.steps = steps
-        self.clock = ManualClock()
-        self.frames: list[Frame] = []
+        super().__init__(seed, store, steps)
         self.states: list[QueueModel] = [QueueModel()]
         self.open: list[OpenTransaction] = []
         self.receipts: list[tuple[str, str, str]] = []
         """Of topic and group: given out once."""
-        self.commits = self.conflicts = self.crashes = 0
-        self.ledger = self._ledger(0)
         self._declare()
-
-    def _ledger(self, end: int) -> Ledger:
-        time = self.frames[-1].time if self.frames else 0
-        tail = LogEnd(end, 1, time)
-        return Ledger(
-            self.store.engine, tail, self.clock, SeededRng(1), self.frames.append, derived.kept
-        )
 
     def run(self) -> None:
         together = [self._together] * self.random.choice((6, 12, 60))
@@ -526,34 +507,11 @@ class QueueStory:
             self.store.engine.flush()
 
     def _crash(self) -> None:
-        """The process dies. The log kept what was durable, and perhaps some of the rest."""
         for running in self.open:
             running.tx.release()
         self.open.clear()
-        end = self.random.randint(max(self.ledger.synced_seq, 1), self.ledger.state.committed)
-        engine = self.store.crash()
-        del self.frames[end:], self.states[end + 1 :]
-        self.clock.step_wall(self.random.randrange(-1_000_000, 1_000_000))
-        self.ledger = self._ledger(end)
-        for frame in self.frames[engine.applied : end]:
-            self.ledger.replay(frame)
-        self.crashes += 1
+        self._die(least=1)
         self._check()
-
-    def _check_replay(self) -> None:
-        """The whole log, replayed into an empty engine, gives the same state."""
-        fresh = MemoryStore()
-        ledger = Ledger(
-            fresh.engine,
-            LogEnd(len(self.frames)),
-            self.clock,
-            SeededRng(1),
-            self.frames.append,
-            derived.kept,
-        )
-        for frame in self.frames:
-            ledger.replay(frame)
-        assert state_hash(fresh.engine) == state_hash(self.store.engine)
 
     def _withdraw(self) -> None:
         """The log has no room: what is not durable never happened."""

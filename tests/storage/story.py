@@ -9,24 +9,18 @@ in the log names as the change before it.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from protocol.errors import Conflict
-from storage.engine.state_hash import state_hash
 from storage.formats import effects, keys
 from storage.formats.effects import Attribution
-from storage.formats.frames import Frame
 from storage.formats.keys import Pair
-from storage.formats.positions import LogEnd
-from storage.indexes import derived
-from storage.txn.ledger import Ledger
 from storage.txn.snapshots import PinnedSnapshot
 from storage.txn.transaction import Transaction
-from tests.simulation.environment import ManualClock, SeededRng
 from tests.storage.books import digests, is_part_settled
-from tests.storage.engines import EngineHome, MemoryStore
+from tests.storage.engines import EngineHome
+from tests.storage.ledger_story import LedgerStory
 
 PLAIN = [keys.STORE_RANGE + b"\x40" + bytes((n,)) for n in range(25)]
 COUNTERS = [keys.count(1, 1, n) for n in range(4)]
@@ -110,33 +104,16 @@ def after(base: Model, ops: list[Op], sequence: int) -> tuple[Model, CommitChang
     return state, change
 
 
-class Story:
-    """One random history, decided by `seed`.
-
-    :param store: where the state is kept
-    :param steps: how many things happen
-    """
+class Story(LedgerStory):
+    """One random history, decided by `seed`."""
 
     def __init__(self, seed: int, store: EngineHome | None = None, steps: int = 250) -> None:
-        self.random = random.Random(seed)
-        self.store = store or MemoryStore()
-        self.steps = steps
-        self.clock = ManualClock()
-        self.frames: list[Frame] = []
+        super().__init__(seed, store, steps)
         self.states: list[Model] = [{}]
         self.changes: list[CommitChange] = [CommitChange()]
         self.open: list[RunningTransaction] = []
         self.moments: list[PinnedSnapshot] = []
         self.current: RunningTransaction | None = None
-        self.conflicts = self.commits = self.crashes = 0
-        self.ledger = self._ledger(0)
-
-    def _ledger(self, end: int) -> Ledger:
-        time = self.frames[-1].time if self.frames else 0
-        tail = LogEnd(end, 1, time)
-        return Ledger(
-            self.store.engine, tail, self.clock, SeededRng(1), self.frames.append, derived.kept
-        )
 
     def run(self) -> None:
         acts = (
@@ -470,37 +447,15 @@ class Story:
         assert self.ledger.state.committed == end
 
     def _crash(self) -> None:
-        """The process dies. The log kept what was durable, and perhaps some of the rest."""
         for running in list(self.open):
             running.scans.clear()
             running.tx.release()
         self.open.clear()
         self._end_moments()
         self.current = None
-        end = self.random.randint(self.ledger.synced_seq, self.ledger.state.committed)
-        engine = self.store.crash()
-        del self.frames[end:], self.states[end + 1 :], self.changes[end + 1 :]
-        self.clock.step_wall(self.random.randrange(-1_000_000, 1_000_000))
-        self.ledger = self._ledger(end)
-        for frame in self.frames[engine.applied : end]:
-            self.ledger.replay(frame)
-        self.crashes += 1
+        end = self._die()
+        del self.changes[end + 1 :]
         self._check_engine()
-
-    def _check_replay(self) -> None:
-        """The whole log, replayed into an empty engine, gives the same state."""
-        fresh = MemoryStore()
-        ledger = Ledger(
-            fresh.engine,
-            LogEnd(len(self.frames)),
-            self.clock,
-            SeededRng(1),
-            self.frames.append,
-            derived.kept,
-        )
-        for frame in self.frames:
-            ledger.replay(frame)
-        assert state_hash(fresh.engine) == state_hash(self.store.engine)
 
 
 def _inside(state: Model, start: bytes, end: bytes) -> list[Pair]:

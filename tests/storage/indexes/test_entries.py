@@ -45,7 +45,6 @@ from storage.txn.replay import FrameDecoder
 from storage.txn.transaction import Transaction
 from storage.txn.write_set import WriteSet
 from tests.actors.scripts import questions
-from tests.simulation.environment import SeededRng
 from tests.storage.books import Book, digests, put
 from tests.storage.index_entries import differences, held, unfinished
 
@@ -53,6 +52,8 @@ STEPS = 60
 
 
 class IndexBook(Book):
+    engine: MemoryEngine
+
     def __init__(self) -> None:
         super().__init__()
         with self.begin_transaction() as tx:
@@ -113,9 +114,7 @@ class IndexBook(Book):
         if self.frames:
             end = LogEnd(sequence=len(self.frames), epoch=1, time=self.frames[-1].time)
         self.engine = engine
-        self.ledger = Ledger(
-            engine, end, self.clock, SeededRng(1), self.frames.append, derived.kept
-        )
+        self.ledger = self.ledger_on(engine, end)
         for frame in self.frames[engine.applied :]:
             self.ledger.replay(frame)
 

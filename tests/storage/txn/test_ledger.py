@@ -389,9 +389,7 @@ class Failing(MemoryEngine):
 def failing(book: Book) -> Failing:
     engine = Failing()
     book.engine = engine
-    book.ledger = Ledger(
-        engine, LogEnd(), book.clock, SeededRng(1), book.frames.append, derived.kept
-    )
+    book.ledger = book.ledger_on(engine, LogEnd())
     return engine
 
 
@@ -529,7 +527,7 @@ def step_by_step(made: Ledger) -> Iterator[None]:
 
 
 def replayed(book: Book, engine: MemoryEngine, upto: int) -> Ledger:
-    made = Ledger(engine, LogEnd(upto), book.clock, SeededRng(1), book.frames.append, derived.kept)
+    made = book.ledger_on(engine, LogEnd(upto))
     for frame in book.frames[engine.applied : upto]:
         made.replay(frame)
     return made
@@ -552,24 +550,20 @@ def test_state_beyond_the_log(book: Book) -> None:
     put(book, 1)
     book.durable()
     with pytest.raises(StateUnusable, match="beyond the end"):
-        Ledger(book.engine, LogEnd(0), book.clock, SeededRng(1), book.frames.append, derived.kept)
+        book.ledger_on(book.engine, LogEnd(0))
 
 
 def test_log_that_begins_too_late(book: Book) -> None:
     put(book, 1)
     put(book, 2)
-    made = Ledger(
-        MemoryEngine(), LogEnd(2), book.clock, SeededRng(1), book.frames.append, derived.kept
-    )
+    made = book.ledger_on(MemoryEngine(), LogEnd(2))
     with pytest.raises(StateUnusable, match="continues at 2"):
         made.replay(book.frames[1])
 
 
 def test_log_not_replayed_to_its_end(book: Book) -> None:
     put(book, 1)
-    made = Ledger(
-        MemoryEngine(), LogEnd(1), book.clock, SeededRng(1), book.frames.append, derived.kept
-    )
+    made = book.ledger_on(MemoryEngine(), LogEnd(1))
     with pytest.raises(AssertionError, match="not been replayed"):
         made.begin_transaction()
 
@@ -579,8 +573,6 @@ def test_log_not_replayed_to_its_end(book: Book) -> None:
 
 def test_damaged_body(book: Book) -> None:
     put(book, 1)
-    made = Ledger(
-        MemoryEngine(), LogEnd(1), book.clock, SeededRng(1), book.frames.append, derived.kept
-    )
+    made = book.ledger_on(MemoryEngine(), LogEnd(1))
     with pytest.raises(EffectsDamaged):
         made.replay(book.frames[0]._replace(body=b"\x95"))
