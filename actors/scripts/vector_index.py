@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from actors.scripts.index_snapshot import ID_BYTES, IndexSnapshot
 from language.functions.vectors import DistanceTo
 from language.search.retrieval import Scored, bound, size, values
+from protocol.bounded_cache import BoundedCache
 from protocol.values import FEW
 from storage.catalog.tables import Table
 from storage.formats import keys
