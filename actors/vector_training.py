@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.commits.committer import NODE, Committer
@@ -45,13 +46,23 @@ class VectorTraining:
     def __init__(self, runtime: Runtime, committer: Committer) -> None:
         self._runtime, self._committer = runtime, committer
         self._task: asyncio.Task[None] | None = None
+        self._looked = 0
+        """Declarations that were looked at."""
+        self._rests_until_us = 0
 
     def look(self, declared: list[bytes]) -> None:
-        """Begin a training if an index wants one. :param declared: keys of the declarations"""
+        """Begin a training if one of the next few indexes wants it.
+
+        :param declared: keys of the declarations
+        """
         if self._task is not None or self._committer.not_writable() is not None:
             return
+        if self._runtime.clock.monotonic_us() < self._rests_until_us:
+            return
         engine = self._committer.ledger.state.engine
-        for key in declared:
+        for _ in range(min(len(declared), _LOOKED)):
+            self._looked += 1
+            key = declared[self._looked % len(declared)]
             value = engine.get(key)
             index = None if value is None else index_rows.read(key, value)
             if index is not None and self._wants(engine, index):
@@ -82,6 +93,8 @@ class VectorTraining:
             self._runtime.report_error(type(self).__name__, error)
 
     async def _train(self, index: Index) -> None:
+        # What is not kept, by a refusal or a failure, is not tried again at once.
+        self._rests_until_us = self._runtime.clock.monotonic_us() + REST_US
         from storage.search import centroids
         from storage.search.training import Request, read_answer
         from storage.search.vectors import vectors_of
@@ -100,10 +113,9 @@ class VectorTraining:
         request = Request(index.id, lists, index.vector.distance == "COSINE", parts)
         answer = await self._runtime.compute(MODULE, request.pack())
         rows = read_answer(answer, index.vector.dimension)
-        try:
+        with suppress(*_REFUSED):
             await self._commit(index, lambda tx, found: centroids.put(tx, found, rows, vectors))
-        except _REFUSED:
-            return
+            self._rests_until_us = 0
 
     async def _commit(self, index: Index, put: Callable[[Any, Index], None]) -> None:
         committer = self._committer
@@ -120,3 +132,7 @@ class VectorTraining:
 ONE_LIST: Final = 10_000
 """Most vectors of an index with one list."""
 _SLICE_US: Final = 2_000
+_LOOKED: Final = 16
+"""Indexes that are looked at in one step."""
+REST_US: Final = 10_000_000
+"""Microseconds until a training that was not kept is begun again."""

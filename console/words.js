@@ -116,6 +116,7 @@ export const WORDS = [
   "LOCK",
   "LOG",
   "MANUAL",
+  "MEASURE",
   "MEMBER",
   "MERGE",
   "NACK",
@@ -146,6 +147,7 @@ export const WORDS = [
   "PROBES",
   "PROMOTE",
   "PUBLISH",
+  "QUERIES",
   "READ",
   "READER",
   "READONLY",
@@ -213,6 +215,7 @@ export const WORDS = [
   "WAIT",
   "WHEN",
   "WHERE",
+  "WITH",
   "WRITE",
 ];
 

@@ -27,7 +27,7 @@ STATEMENTS: Final = frozenset({
     "GET", "GRANT", "IF", "INCR", "INFO", "INSERT", "KEYS", "KILL", "LET", "LOCK", "PERSIST",
     "RETURN",
     "SELECT", "SET", "SWAP", "THROW", "UNLOCK", "UPDATE", "UPSERT", "USE",
-    "CHECK", "EXPLAIN", "REBUILD", "REVOKE",
+    "CHECK", "EXPLAIN", "MEASURE", "REBUILD", "REVOKE",
 }) | _OF_TOPICS | _OF_BACKUPS | _OF_VAULTS  # fmt: skip
 """First words of statements."""
 

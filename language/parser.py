@@ -255,6 +255,7 @@ HANDLERS: Final[dict[str, Any]] = {
     "BEGIN": _Parser._begin_transaction,
     "CANCEL": _Parser._cancel,
     "CHECK": _Parser.check_index,
+    "MEASURE": _Parser.measure,
     "COMMIT": _Parser._commit,
     "CREATE": _Parser.create_statement,
     "DEFINE": _Parser.define,

@@ -18,6 +18,7 @@ from actors.scripts import (  # noqa: F401  (handlers)
     history,
     indexes,
     inserting,
+    measuring,
     node,
     reading,
     restoring,

@@ -15,7 +15,7 @@ from uuid import UUID
 from actors.execution.fiber import Fiber
 from actors.redaction import redacted
 from actors.rights import Names
-from actors.scripts import analyzing, calling, nearest, text_search
+from actors.scripts import analyzing, calling, text_search
 from actors.scripts.announcing import announce
 from actors.scripts.denied_access import turned_away
 from actors.scripts.handlers import Audited
@@ -31,7 +31,7 @@ from language.pieces import cost_of
 from language.search import analysis
 from language.search.terms import Query
 from language.sizing import WorkingMemory, made
-from protocol import limits
+from protocol import limits, order
 from protocol.binary import unpack_object
 from protocol.environment import Rng
 from protocol.errors import (
@@ -606,7 +606,11 @@ class Execution:
 
     def distance(self, record: Any) -> float:
         """Return the distance of a row that NEAREST has found."""
-        return nearest.distance(self, record)
+        if type(record) is RecordId and self.distances is not None:
+            found = self.distances.get((record.table, order.encode(record.id)))
+            if found is not None:
+                return found
+        raise BadRequest("vector::distance is about the rows that NEAREST has found")
 
     def raw(self, record: RecordId, verbs: Verbs = READ) -> bytes | None:
         """Return the packed fields of a record of the current database.

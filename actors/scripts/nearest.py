@@ -11,20 +11,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from actors.scripts import measuring
 from language import tree
 from language.nearest import ByDistance, Nearest
 from language.rows import Batch, Pairs
 from language.select import SelectPlan
-from protocol import order
 from protocol.errors import BadRequest, TooLarge, TypeRefused
 from protocol.paths import Path, path_text
-from protocol.values import RecordId, Value, type_name
+from protocol.values import Value, type_name
 from storage.catalog.tables import Table
 from storage.formats import keys
 from storage.formats.keys import Pair
 from storage.indexes.entries import FAILED, Index
 from storage.indexes.vector_markers import unfit, wanted_of
 from storage.records import records
+from storage.search.recall_rows import Recall
 
 if TYPE_CHECKING:
     from actors.scripts.access_paths import AccessPath
@@ -55,13 +56,16 @@ class NearestAccess:
     looked_at: int = 0
     fresh: int = 0
     by: dict[str, Value] = field(default_factory=dict)
+    recall: Value = None
+    """Measured recall for so many lists."""
 
     def described(self) -> dict[str, Value]:
         """Describe it for EXPLAIN."""
         told: dict[str, Value] = {"way": self.way}
         if self.way == "lists":
             told |= {"probes": self.probes, "widened": self.widened}
-        return {**told, "looked_at": self.looked_at, "fresh": self.fresh, **self.by}
+        told |= {"looked_at": self.looked_at, "fresh": self.fresh, **self.by}
+        return told if self.recall is None else {**told, "recall": self.recall}
 
 
 def index_of(table: Table, path: Path) -> Index:
@@ -97,6 +101,7 @@ def nearest_path(
 
     index = index_of(table, nearest.path)
     k, vector = _count(run, nearest.node), _vector(run, nearest.node, index)
+    run.services.indexes.queries.add(index.entries, vector)
     search = VectorIndex(run, table, index, vector)
     record_ids = records.record_id(table)
 
@@ -118,7 +123,11 @@ def nearest_path(
         probes = (
             None if nearest.node.probes is None else _positive(run, nearest.node.probes, "PROBES")
         )
+        recall = measuring.current(run, index)
+        if probes is None and recall is not None:
+            probes = recall.probes
         access = _searched(search, found, probes)
+        access.recall = _figure(recall, access.probes, filters)
     access.looked_at = search.looked_at
     distances = run.distances
     assert distances is not None, "the statement has opened them"
@@ -193,6 +202,16 @@ def _searched(search: VectorIndex, found: KNearest, probes: int | None) -> Neare
     return NearestAccess(way, stop, widened, fresh=search.fresh_count)
 
 
+def _figure(recall: Recall | None, probes: int, filters: bool) -> Value:
+    """Return the measured recall for a number of lists, of the curve the next smaller one."""
+    points = () if recall is None else [one for one in recall.curve if one[0] <= probes]
+    if recall is None or not points:
+        return "unmeasured"
+    _, value, low, _ = points[-1]
+    found: dict[str, Value] = {"k": recall.k, "value": value, "low": low, "of": recall.of}
+    return {**found, "filtered": "unmeasured"} if filters else found
+
+
 def _has_few_fresh(run: Execution, table: Table, index: Index, search: VectorIndex) -> bool:
     if not index.is_complete:
         return False
@@ -230,15 +249,6 @@ def _vector(run: Execution, node: tree.Nearest, index: Index) -> list[Any]:
             wanted=wanted, found=found,
         )  # fmt: skip
     return value  # type: ignore[no-any-return]
-
-
-def distance(run: Execution, record: Any) -> float:
-    """Return the distance of a row; see `Env.distance`."""
-    if type(record) is RecordId and run.distances is not None:
-        found = run.distances.get((record.table, order.encode(record.id)))
-        if found is not None:
-            return found
-    raise BadRequest("vector::distance is about the rows that NEAREST has found")
 
 
 # --- ORDER BY a distance --------------------------------------------------------------------------

@@ -313,8 +313,8 @@ class KNearest:
         if self.passing is None or not self.seen:
             return probes
         share = max(self.passed, 1) / self.seen
-        wanted: float = probes * share**-WIDENING
-        return ceil(wanted)
+        more: float = share**-WIDENING
+        return ceil(probes * more)
 
     def take(self, candidates: Candidates | ScannedNearest) -> None:
         """Read candidates until no other can be nearer than the k-th."""

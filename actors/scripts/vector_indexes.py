@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from actors.scripts import measuring
 from actors.scripts.execution import Execution
 from protocol.values import Value
 from storage.catalog.tables import Table
@@ -39,6 +40,7 @@ def info(run: Execution, table: Table, index: Index, options: VectorOptions) -> 
         run.tick()
     known = centroids.trainings(tx.get, index)
     trained = known[-1].lists if known else 1
+    recall = measuring.current(run, index)
     fresh = segments.count_fresh(tx.scan, index.entries, run.tick)
     held = sum(head.live for head in heads)
     width = options.dimension * (4 if options.type == "F32" else 1)
@@ -48,8 +50,13 @@ def info(run: Execution, table: Table, index: Index, options: VectorOptions) -> 
         "without": max(records.count(tx, table) - held - fresh, 0),
         "segments": len(heads),
         "lists": trained,
-        "probes": centroids.default_probes(trained, options.recall),
+        "probes": recall.probes
+        if recall is not None
+        else centroids.default_probes(trained, options.recall),
         "largest_list": max(lists.values(), default=0),
         "fresh": fresh,
+        "recall": "unmeasured"
+        if recall is None
+        else measuring.described(run, table, index, recall),
         "bytes": sum(head.records for head in heads) * (width + 2),
     }

@@ -23,6 +23,7 @@ factor = int | float | decimal
 drop_index = DROP INDEX name ON name [reason]
 rebuild = REBUILD INDEX name ON name [built]
 check_index = CHECK INDEX name ON name
+measure = MEASURE INDEX name ON name any(QUERIES int | WITH expression | K int | PROBES int)
 built = WAIT [timeout]
 explain = EXPLAIN [ANALYZE] (select | update | delete_records)
 """
@@ -70,11 +71,7 @@ class IndexParser(PlaceParser):
 
     def _vector(self) -> tree.VectorIndex:
         self.expect_word("DIMENSION")
-        if self.kinds[self.i] != INT:
-            self.unexpected("the number of dimensions")
-        with self.placed(self.i):
-            dimension = self.number(negative=False).value
-        assert isinstance(dimension, int)
+        dimension = self._whole()
         given: dict[str, Any] = {}
         while (word := self.word()) in ("DISTANCE", "TYPE", "RECALL") and word.lower() not in given:
             self.i += 1
@@ -115,6 +112,24 @@ class IndexParser(PlaceParser):
         self.expect_word("INDEX")
         return tree.CheckIndex(*self.index_on_table(), at)
 
+    def measure(self) -> tree.Statement:
+        at = self._begin_statement("MEASURE")
+        self.expect_word("INDEX")
+        name, table = self.index_on_table()
+        given: dict[str, Any] = {}
+        while (word := self.word()) in _MEASURED and _MEASURED[word] not in given:
+            self.i += 1
+            given[_MEASURED[word]] = self.expression() if word == "WITH" else self._whole()
+        return tree.MeasureIndex(name, table, tree.MeasureOver(**given), at)
+
+    def _whole(self) -> int:
+        if self.kinds[self.i] != INT:
+            self.unexpected("a number")
+        with self.placed(self.i):
+            value = self.number(negative=False).value
+        assert isinstance(value, int)
+        return value
+
     def _built(self) -> tuple[bool, timedelta | None]:
         """Parse WAIT and its TIMEOUT."""
         return (True, self._timeout()) if self.take_word("WAIT") else (False, None)
@@ -134,6 +149,7 @@ _EXPLAINED: Final[dict[str, Any]] = {
     "DELETE": IndexParser.delete,
 }
 _DISTANCES: Final = ("COSINE", "EUCLIDEAN", "DOT")
+_MEASURED: Final = {"QUERIES": "queries", "WITH": "vectors", "K": "k", "PROBES": "probes"}
 _TYPES: Final = ("F32", "I8")
 DEFINES["INDEX"] = IndexParser.define_index
 DROPS["INDEX"] = IndexParser.drop_index

@@ -5,6 +5,7 @@ from __future__ import annotations
 from language import tree
 from language.keywords import quote
 from language.printing.clauses import join, on_table, paths, text, timeout
+from language.printing.expressions import print_expression
 from language.printing.statements import STATEMENTS, print_statement
 
 
@@ -50,6 +51,20 @@ def _built(node: tree.DefineIndex | tree.RebuildIndex) -> str:
     return join("WAIT", timeout(node)) if node.wait else ""
 
 
+def _measure(node: tree.MeasureIndex) -> str:
+    over = node.over
+    return join(
+        on_table("MEASURE INDEX", node.name, node.table),
+        "" if over.queries == _DEFAULT.queries else f"QUERIES {over.queries}",
+        "" if over.vectors is None else f"WITH {print_expression(over.vectors)}",
+        "" if over.k == _DEFAULT.k else f"K {over.k}",
+        "" if over.probes is None else f"PROBES {over.probes}",
+    )
+
+
+_DEFAULT = tree.MeasureOver()
+
+
 def _explain(node: tree.Explain) -> str:
     return join("EXPLAIN", "ANALYZE" if node.analyze else "", print_statement(node.statement))
 
@@ -64,6 +79,7 @@ STATEMENTS.update(
             on_table("REBUILD INDEX", node.name, node.table), _built(node)
         ),
         tree.CheckIndex: lambda node: on_table("CHECK INDEX", node.name, node.table),
+        tree.MeasureIndex: _measure,
         tree.Explain: _explain,
     }
 )

@@ -77,6 +77,8 @@ from language.tree.indexes import (
     DropIndex,
     Explain,
     FullText,
+    MeasureIndex,
+    MeasureOver,
     RebuildIndex,
     VectorIndex,
 )
@@ -195,7 +197,7 @@ Statement = (
     | CommitReader | AlterReader | DropReader | DefineGroup | AlterGroup | DropGroup | Take | Ack
     | Nack | Extend | GiveUp | Redrive
     | DefineField | AlterTable | AlterField | DropField
-    | DefineIndex | DropIndex | RebuildIndex | CheckIndex | Explain
+    | DefineIndex | DropIndex | RebuildIndex | CheckIndex | MeasureIndex | Explain
     | DefineFunction | DropFunction | DefineAnalyzer | DropAnalyzer
     | DefineUser | AlterUser | DropUser | Grant | Revoke | DefineNode | Info | InfoEntries
     | InfoHistory | Kill | LeadStore | Backup | RestoreScript
@@ -241,8 +243,8 @@ __all__ = [
     "Expression", "ExpressionTarget", "Extend", "FieldType", "For", "FullText", "FunctionParameter",
     "GetKey", "GiveUp", "Grant", "GroupSetting", "If", "IncrKey", "Index", "Info", "InfoEntries",
     "InfoHistory", "InfoSubject", "InfoTrail", "Insert", "Kill", "Kind", "LeadStore", "Let",
-    "ListKeys", "ListSecrets", "LiteralType", "LockKey", "Merge", "Nack", "Name", "Nearest", "Node",
-    "Object",
+    "ListKeys", "ListSecrets", "LiteralType", "LockKey", "MeasureIndex", "MeasureOver", "Merge",
+    "Nack", "Name", "Nearest", "Node", "Object",
     "OnChange", "OptionType", "Order", "Parameter", "PersistKey", "PlainType", "Position",
     "Publish", "Range", "ReadTopic", "RebuildIndex", "RecordLiteral", "RecordRange", "RecordType",
     "Redrive", "RestoreScript", "Return", "ReturnStatement", "RevealSecret", "Revoke",

@@ -10,6 +10,7 @@ from language.tree.places import Exists
 from protocol.paths import Path
 
 if TYPE_CHECKING:
+    from language.tree.expressions import Expression
     from language.tree.records import Delete, Select, Update
 
 
@@ -73,6 +74,26 @@ class CheckIndex:
 
     name: str
     table: str
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureOver:
+    """Clauses of MEASURE. `vectors`: queries in the place of stored vectors."""
+
+    queries: int = 200
+    vectors: Expression | None = None
+    k: int = 10
+    probes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureIndex:
+    """`MEASURE INDEX`: measure the recall of a VECTOR index."""
+
+    name: str
+    table: str
+    over: MeasureOver = MeasureOver()
     at: int = field(default=0, compare=False)
 
 

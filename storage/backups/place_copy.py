@@ -82,7 +82,8 @@ def pairs(view: EngineReader, place: BackupScope) -> Iterator[list[Pair]]:
     yield from view.scan(start, keys.tagged(keys.VAULT_STORE)[0])
     yield _reduced_vault_row(view, vaults)
     # The catalog of the whole store, without the rows of the cluster before it and at its end.
-    yield from view.scan(keys.tagged(keys.FAILOVER)[1], keys.tagged(keys.REPLICA)[0])
+    yield from view.scan(keys.tagged(keys.FAILOVER)[1], keys.tagged(keys.RECALL)[0])
+    yield from view.scan(keys.tagged(keys.RECALL)[1], keys.tagged(keys.REPLICA)[0])
     # Ascending tags: a reader refuses pairs that are out of key order.
     for tag in sorted(tag for tag in keys.PLACED if tag >= keys.COUNT):
         # Derived from the records by the restore.

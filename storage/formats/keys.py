@@ -20,6 +20,7 @@ Files are below `storage/`.
 | 14 | ns (4) db (4) table (4) path | msgpack | a field of a table, see `catalog/tables.py` |
 | 15 | ns (4) db (4) name | msgpack | an analyzer, see `catalog/analyzers.py` |
 | 16 | ns (4) db (4) table (4) name | msgpack | an index |
+| 17 | ns (4) db (4) table (4) index (4) | msgpack | recall, see `search/recall_rows.py` |
 | 18 | name | msgpack | a user |
 | 1A | ns (4) db (4) name | msgpack | a topic |
 | 1B | ns (4) db (4) topic (4) name | msgpack | a group of a topic |
@@ -105,6 +106,7 @@ SPACE: Final = 0x13
 FIELD: Final = 0x14
 ANALYZER: Final = 0x15
 INDEX: Final = 0x16
+RECALL: Final = 0x17
 USER: Final = 0x18
 COUNT: Final = 0x20
 ENTRY_COUNT: Final = 0x21
@@ -183,6 +185,7 @@ PLACED: Final = (
     INDEX_ENTRY,
     INDEX_BUILD,
     CENTROIDS,
+    RECALL,
     FUNCTION,
     ANALYZER,
     TOPIC,
@@ -191,7 +194,7 @@ PLACED: Final = (
     *OF_VAULTS,
 )
 """Tags whose keys continue with namespace and database; dropping a database deletes them."""
-OF_INDEXES: Final = (INDEX, INDEX_ENTRY, INDEX_BUILD, CENTROIDS)
+OF_INDEXES: Final = (INDEX, INDEX_ENTRY, INDEX_BUILD, CENTROIDS, RECALL)
 """Tags of index data; their keys continue with namespace, database, table."""
 
 OF_ACCESS: Final = frozenset({USER})
@@ -222,11 +225,12 @@ ALL_GROUP_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 7))
 EVERYTHING: Final[Range] = (STORE_RANGE, b"\xff\xff")
 """All keys of all ranges, without the engine's own."""
 LOGGED: Final[tuple[Range, ...]] = (
-    (STORE_RANGE, STORE_RANGE + bytes((INDEX_ENTRY,))),
+    (STORE_RANGE, STORE_RANGE + bytes((RECALL,))),
+    (STORE_RANGE + bytes((RECALL + 1,)), STORE_RANGE + bytes((INDEX_ENTRY,))),
     (STORE_RANGE + bytes((INDEX_ENTRY + 1,)), EVERYTHING[1]),
 )
-"""Key ranges covered by the log, in key order. Index entries are left out: they are derived from
-records."""
+"""Key ranges of snapshots and of the state hash, in key order. Index entries are left out: they are
+derived from records. So is the recall of indexes, which a restored state has not."""
 
 _ONE: Final = struct.Struct(">I")
 _TWO: Final = struct.Struct(">II")

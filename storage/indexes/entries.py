@@ -89,6 +89,8 @@ class Index:
     """Key of its build progress."""
     centroids: bytes = field(default=b"", repr=False, compare=False)
     """Key prefix of the centroids of a VECTOR index."""
+    recall: bytes = field(default=b"", repr=False, compare=False)
+    """Key of its measured recall."""
 
     @property
     def most(self) -> int:

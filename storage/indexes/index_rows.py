@@ -71,6 +71,7 @@ def placed(key: bytes, index: Index) -> Index:
         entries=keys.of_index(keys.INDEX_ENTRY, *numbers),
         build=keys.of_index(keys.INDEX_BUILD, *numbers),
         centroids=keys.of_index(keys.CENTROIDS, *numbers),
+        recall=keys.of_index(keys.RECALL, *numbers),
     )
 
 

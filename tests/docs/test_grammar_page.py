@@ -70,9 +70,10 @@ LOOKED_AT: Final[dict[str, set[str]]] = {
     "parser": {"READER", "NOT", "NONE", "NULL", "TRUE", "FALSE"},
 }
 """Words by which a module tells what is at hand, and that rules elsewhere take."""
-ELSEWHERE: Final[dict[str, set[str]]] = {"indexes": {"ON"}, "topics": {"ON", "NUMBER"},
+ELSEWHERE: Final[dict[str, set[str]]] = {"indexes": {"ON", "K"}, "topics": {"ON", "NUMBER"},
                                          "records": {"FIELDS"}}  # fmt: skip
-"""Words of rules that a module takes by another's function, and those that are the tree's own."""
+"""Words of rules that a module takes by another's function or that have one letter, and those that
+are the tree's own."""
 
 
 class Author:

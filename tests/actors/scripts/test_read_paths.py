@@ -71,6 +71,7 @@ PLACES: Final[dict[str, str]] = {
     "RETURN CASE @ WHEN 1 THEN 2 END": "Choice.subject",
     "RETURN CASE WHEN @ = 1 THEN 2 END": "Choice.branches",
     "RETURN CASE WHEN false THEN 1 ELSE @ END": "Choice.otherwise",
+    "MEASURE INDEX near ON open WITH (@)": "MeasureIndex.over MeasureOver.vectors",
     # --- records
     "SELECT @ AS x FROM open": "Select.columns Column.expression",
     "SELECT VALUE @ FROM open": "",
@@ -199,10 +200,10 @@ CONFINED: Final[dict[str, str]] = {
     "ALTER FIELD m ON open SET VALUE @": "AlterField.value",
     "ALTER FIELD m ON open SET ASSERT @ = 1": "AlterField.assertion",
     "DEFINE FUNCTION made() { @ }": "DefineFunction.body",
-    "SELECT * FROM open WHERE @ NEAREST 1 TO [1, 2]": "Nearest.of",
+    "SELECT * FROM open WHERE (@) NEAREST 1 TO [1, 2]": "Nearest.of",
 }
-"""What would run for others, or has to be a field: there it is refused to everybody, and to who
-owns the store too; what can't be seen before it runs, when it runs."""
+"""What has to be a field, and what would run for others: there it is refused to everybody, and to
+who owns the store too; what can't be seen before it runs, when it runs."""
 FOR_OTHERS: Final = ("BadRequest", "AssertFailed", "TypeRefused")
 
 OWNED: Final[dict[str, str]] = {
@@ -238,6 +239,7 @@ TABLES: Final[dict[str, str]] = {
     "DefineIndex.table": "DEFINE INDEX x ON secret FIELDS n",
     "DropIndex.table": "DROP INDEX of ON secret",
     "CheckIndex.table": "CHECK INDEX of ON secret",
+    "MeasureIndex.table": "MEASURE INDEX of ON secret",
     "RebuildIndex.table": "REBUILD INDEX of ON secret",
 }
 """Fields that name a table."""

@@ -29,6 +29,7 @@ from tests.nodes import OWNER, Running
 SETTING: Final = """
 DEFINE TABLE u; CREATE u:1 SET n = 1;
 DEFINE FIELD n ON u TYPE any; DEFINE INDEX i ON u FIELDS n;
+DEFINE INDEX near ON u FIELDS v VECTOR DIMENSION 2;
 DEFINE TOPIC q; DEFINE TOPIC dead; DEFINE GROUP g ON q DEADLINE 1m; DEFINE READER r ON q;
 PUBLISH INTO q VALUE 1; DEFINE SPACE c; SET 'k' IN c VALUE 1;
 DEFINE DATABASE shop.spare; DEFINE NAMESPACE spare; DEFINE NAMESPACE bank;
@@ -204,6 +205,9 @@ ROWS: Final[dict[str, list[Row]]] = {
     "DefineIndex": [of("DEFINE INDEX j ON u FIELDS n", "DEFINE", ON_U)],
     "DropIndex": [of("DROP INDEX i ON u", "DEFINE", ON_U)],
     "CheckIndex": [of("CHECK INDEX i ON u", "DEFINE", ON_U)],
+    "MeasureIndex": [
+        of("MEASURE INDEX near ON u WITH array::map(0..10, |$n| [1, $n])", "DEFINE", ON_U)
+    ],
     "RebuildIndex": [of("REBUILD INDEX i ON u", "DEFINE", ON_U)],
     # --- cache spaces
     "DefineSpace": [of("DEFINE SPACE made", "DEFINE", ON_MAIN)],

@@ -137,6 +137,57 @@ async def test_a_training_that_was_killed_is_begun_again(
         await until(node, fresh=0, lists=136)
 
 
+@pytest.mark.usefixtures("_small")
+async def test_recall_is_measured_and_sets_the_lists(tmp_path: Path) -> None:
+    async with running(tmp_path / "store") as node:
+        await node.answer(SETUP, {"rows": ROWS})
+        await until(node, fresh=0, lists=136)
+        assert (await until(node))["recall"] == "unmeasured"
+        assert (await explained(node, NEAR))["recall"] == "unmeasured"
+        given = [[RNG.gauss(n % 7, 1) for _ in range(4)] for n in range(80)]
+        found = (await node.answer("MEASURE INDEX emb ON doc WITH $v", {"v": given})).results[0]
+        told: Any = found.value
+        kind = told["state"], told["of"], told["queries"], told["k"]
+        assert kind == ("measured", "given", 80, 10)
+        assert told["low"] >= 0.95 and told["low"] <= told["value"] <= told["high"]
+        assert [one["of"] for one in told["others"]] == ["stored"]
+        info = await until(node)
+        assert info["recall"] == told and info["probes"] == told["probes"] < 136
+        way = await explained(node, f"{NEAR} AND n < 99")
+        assert way["recall"] == {
+            "k": 10, "value": told["value"], "low": told["low"], "of": "given",
+            "filtered": "unmeasured",
+        }  # fmt: skip
+        for _ in range(50):
+            await node.value(NEAR)
+        told = await node.value("MEASURE INDEX emb ON doc QUERIES 30 K 3 PROBES 2")
+        assert (told["of"], told["probes"], told["k"]) == ("live", 2, 3)
+        assert (await until(node))["probes"] == 2
+    async with running(tmp_path / "store") as node:
+        assert (await until(node))["recall"] == told
+        await node.values("UPDATE doc SET v = [1, 2, 3, n] WHERE n < 20 RETURN NONE")
+        changed = (await until(node))["recall"]
+        assert changed["state"] == "stale" and 0.1 < changed["changed"] < 0.3
+        await node.values("REBUILD INDEX emb ON doc")
+        assert (await until(node))["recall"] == "unmeasured"
+
+
+async def test_what_can_not_be_measured(node: Running) -> None:
+    await node.answer(SETUP, {"rows": ROWS[:9]})
+    await node.values("DEFINE INDEX n ON doc FIELDS n")
+    for script, wrong in (
+        ("MEASURE INDEX emb ON doc", "too few vectors"),
+        ("MEASURE INDEX n ON doc", "no VECTOR index"),
+        ("MEASURE INDEX emb ON doc QUERIES 9", "QUERIES takes 10 to 2000"),
+        ("MEASURE INDEX emb ON doc K 0", "K takes 1 to 1000"),
+        ("MEASURE INDEX emb ON doc WITH [[1, 2, 3, 4]]", "10 to 2000 vectors"),
+        ("MEASURE INDEX emb ON doc WITH 7", "an array of vectors, not int"),
+        ("MEASURE INDEX emb ON doc WITH array::map(0..10, |$n| [$n])", "not array of 1"),
+    ):
+        refusal = (await node.answer(script)).refusal
+        assert refusal is not None and wrong in refusal.message, script
+
+
 async def test_rights(node: Running) -> None:
     await node.answer(SETUP, {"rows": ROWS[:20]})
     eve = await declare(node.node, "eve", "member")

@@ -1,0 +1,370 @@
+"""Recall of a VECTOR index, measured: the share of the nearest records that it finds.
+
+The true neighbours of a sample of vectors are found in one pass over all vectors, at one snapshot.
+An index finds a neighbour if it reads its list. So the same pass tells the recall for every number
+of lists, and the fewest with the wanted recall become the setting. With I8 a neighbour has to be
+among those that bytes rank first, too.
+
+A row as near as the k-th is a hit. The interval is Student's, over the queries. A measurement
+belongs to one training of the lists, and to one node's snapshot of the records. It is kept as a row
+of the state, see `storage/search/recall_rows.py`. Imports numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import sqrt
+from typing import Any, Final
+
+import numpy as np
+
+from storage.formats.keys import SEQUENCE_BYTES
+from storage.indexes.entries import Index
+from storage.indexes.vector_options import VectorOptions
+from storage.search import centroids
+from storage.search.contents import VectorReader
+from storage.search.postings import live_records
+from storage.search.segments import Get, Scan, Segment, fresh_ids, heads
+from storage.search.vectors import Floats, Numbers, VectorSegment, float_vector, form_digest
+
+LEAST_LIVE: Final = 50
+"""Fewest live queries that are measured."""
+_ROWS: Final = 256
+"""Vectors that are compared with all queries in one step."""
+_LADDER: Final = 1.06
+"""Ratio of two numbers of lists of the curve."""
+RERANKED: Final = 4
+_FRESH: Final = 0xFFFF
+"""Segment of the label of a fresh record."""
+Steps = Generator[None, None, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Query vectors of one origin: `stored`, `given` or `live`.
+
+    :ivar ids: of stored ones the records, each of which is left out of its own answer
+    """
+
+    of: str
+    vectors: Floats
+    ids: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Recall for one number of lists."""
+
+    probes: int
+    value: float
+    low: float
+    high: float
+
+
+class Measurement:
+    """Measurement of one index at one snapshot. Its functions are generators, that pause after
+    about a millisecond of work."""
+
+    def __init__(self, get: Get, scan: Scan, table_prefix: bytes, index: Index, k: int) -> None:
+        assert index.vector is not None
+        self._get, self._scan, self._prefix = get, scan, table_prefix
+        self.index, self.options, self.k = index, index.vector, k
+        self._read = VectorReader(index)
+        self._form = form_digest(index.vector)
+        self._known = {one.training.digest: one for one in centroids.load(get, index)}
+        self.lists = max((len(one.rows) for one in self._known.values()), default=1)
+        self._fresh: list[bytes] = []
+        self._segments: list[tuple[VectorSegment, Any, bytes]] = []
+        """Segments with their live records that are not fresh, and the digest of their lists."""
+
+    def open(self) -> Steps:
+        """Read the heads of the segments, and the fresh records."""
+        fresh: list[bytes] = []
+        for ids in fresh_ids(self._scan, self.index.entries):
+            fresh += ids
+            yield
+        for head in heads(self._scan, self.index.entries):
+            segment = Segment(self._get, self._scan, self.index.entries, head, keeps=True)
+            if head.digest[: len(self._form)] != self._form:
+                fresh += segment.live_ids()
+                continue
+            live = live_records(head)
+            for at in range(0, len(fresh), _ROWS):
+                live[list(segment.numbers(fresh[at : at + _ROWS]))] = False
+                yield
+            vectors = VectorSegment(segment, self.options)
+            self._segments.append((vectors, live, head.digest[len(self._form) :]))
+        self._fresh = sorted(set(fresh))
+
+    def vector(self, id: bytes) -> Floats | None:
+        """Return the vector of a record, as it is compared."""
+        raw = self._get(self._prefix + id)
+        value = None if raw is None else self._read(raw[SEQUENCE_BYTES:])
+        return None if value is None else float_vector(value, self.options)
+
+    def stored(self, count: int) -> Steps:
+        """Return a sample of records: those with the least hashes of their ids."""
+        ranked: list[tuple[bytes, bytes]] = []
+        for segment, live, _ in self._segments:
+            for id in segment.segment.ids(live.nonzero()[0].tolist()):
+                ranked.append((blake2b(id, digest_size=8).digest(), id))
+                if len(ranked) > _RANKED:
+                    ranked = sorted(ranked)[:count]
+                    yield
+        ranked += [(blake2b(id, digest_size=8).digest(), id) for id in self._fresh]
+        ids, rows = [], []
+        for _, id in sorted(ranked):
+            row = self.vector(id)
+            if row is not None:
+                ids.append(id)
+                rows.append(row)
+            if len(ids) == count:
+                break
+            if len(ids) % 16 == 0:
+                yield
+        empty: Floats = np.zeros((0, self.options.dimension), np.float32)
+        return Sample("stored", np.stack(rows) if rows else empty, tuple(ids))
+
+    # --- the truth --------------------------------------------------------------------------------
+
+    def neighbours(self, sample: Sample) -> Steps:
+        """Return the nearest of all records for each query, see `_Best`."""
+        best = _Best(self.options, sample.vectors, 2 * self.k + 1)
+        for number, (segment, live, _) in enumerate(self._segments):
+            exact = self.options.type == "F32"
+            for list_number in segment.lists():
+                for part in segment.parts(list_number):
+                    kept = live[part.numbers]
+                    numbers = part.numbers[kept]
+                    if not len(numbers):
+                        continue
+                    rows = part.floats[kept]
+                    if not exact:
+                        rows = yield from self._of_records(segment, numbers)
+                    label = (number << 32) + (list_number << 16) + numbers
+                    for at in range(0, len(numbers), _ROWS):
+                        if best.add(rows[at : at + _ROWS], label[at : at + _ROWS]):
+                            yield
+        for at in range(0, len(self._fresh), _ROWS):
+            found = [
+                (one, self.vector(id)) for one, id in enumerate(self._fresh[at : at + _ROWS], at)
+            ]
+            held = [(one, row) for one, row in found if row is not None]
+            if held:
+                label = (_FRESH << 32) + np.array([one for one, _ in held], np.int64)
+                best.add(np.stack([row for _, row in held]), label)
+            yield
+        best.flush()
+        return best
+
+    def _of_records(self, segment: VectorSegment, numbers: Numbers) -> Steps:
+        rows = []
+        for number, id in enumerate(segment.segment.ids(numbers.tolist())):
+            row = self.vector(id)
+            rows.append(np.full(self.options.dimension, np.nan, np.float32) if row is None else row)
+            if number % 64 == 63:
+                yield
+        return np.stack(rows)
+
+    # --- hits -------------------------------------------------------------------------------------
+
+    def hits(self, sample: Sample, ladder: Sequence[int]) -> Steps:
+        """Return for each query and number of lists the share of the neighbours that is found."""
+        best: _Best = yield from self.neighbours(sample)
+        own = self._own(sample)
+        found = np.ones((len(sample.vectors), len(ladder)))
+        steps = np.array(ladder)
+        for query, vector in enumerate(sample.vectors):
+            labels, distances = best.of(query, own[query])
+            if len(labels):
+                near = distances <= distances[min(self.k, len(distances)) - 1]
+                ranks = self._ranks(vector, labels[near])
+                at = np.sort(ranks)
+                hits = np.searchsorted(at, steps, side="left").astype(np.float64)
+                if self.options.type == "I8":
+                    hits = yield from self._rough_hits(vector, labels[near], ranks, steps)
+                most = min(self.k, len(labels))
+                found[query] = np.minimum(hits, most) / most
+            yield
+        return found
+
+    def _own(self, sample: Sample) -> list[int]:
+        """Return the labels of the records of a sample; -1: it has none."""
+        found = [-1] * len(sample.vectors)
+        places = {id: number for number, id in enumerate(sample.ids)}
+        for number, id in enumerate(self._fresh):
+            if id in places:
+                found[places[id]] = (_FRESH << 32) + number
+        ids = sorted(sample.ids)
+        for number, (segment, live, _) in enumerate(self._segments):
+            for id in ids:
+                for record in segment.segment.numbers([id]):
+                    if live[record]:
+                        found[places[id]] = (number << 32) + record
+        return found
+
+    def _ranks(self, vector: Floats, labels: Numbers) -> Numbers:
+        """Return how many lists are nearer to a vector than the list of each record."""
+        found = np.zeros(len(labels), np.int64)
+        ranks: dict[bytes, Numbers] = {}
+        for digest, one in self._known.items():
+            order = one.order(vector, self.options)
+            ranks[digest] = np.empty(len(order), np.int64)
+            ranks[digest][order] = np.arange(len(order))
+        for at, label in enumerate(labels.tolist()):
+            segment = label >> 32
+            # Fresh records, and those of segments without lists, are always read.
+            if segment != _FRESH:
+                known = ranks.get(self._segments[segment][2])
+                found[at] = 0 if known is None else known[label >> 16 & 0xFFFF]
+        return found
+
+    def _rough_hits(self, vector: Floats, labels: Numbers, ranks: Numbers, steps: Numbers) -> Steps:
+        """Return the neighbours that are among those that bytes rank first, by number of lists."""
+        rough, lists, of = yield from self._rough(vector, set(labels.tolist()))
+        found = np.zeros(len(steps))
+        wanted = self.k * RERANKED
+        for at, step in enumerate(steps.tolist()):
+            read = rough[lists < step]
+            border = np.inf if len(read) <= wanted else np.partition(read, wanted - 1)[wanted - 1]
+            found[at] = sum(
+                rank < step and of.get(label, -np.inf) <= border
+                for label, rank in zip(labels.tolist(), ranks.tolist(), strict=True)
+            )
+        return found
+
+    def _rough(self, vector: Floats, wanted: set[int]) -> Steps:
+        """Return the distances of all vectors by their bytes, the ranks of their lists, and the
+        distances of some records."""
+        rough, lists, of = [], [], {}
+        for number, (segment, live, digest) in enumerate(self._segments):
+            known = self._known.get(digest)
+            order = [] if known is None else known.order(vector, self.options).tolist()
+            rank = {one: at for at, one in enumerate(order)}
+            for list_number in segment.lists():
+                for part in segment.parts(list_number):
+                    kept = live[part.numbers]
+                    far = _distances(self.options, part.floats[kept], vector[None, :])[0]
+                    rough.append(far)
+                    lists.append(np.full(len(far), rank.get(list_number, 0)))
+                    label = (number << 32) + (list_number << 16) + part.numbers[kept]
+                    for one in wanted.intersection(label.tolist()):
+                        of[one] = float(far[label == one][0])
+                yield
+        if not rough:
+            return np.zeros(0), np.zeros(0, np.int64), of
+        return np.concatenate(rough), np.concatenate(lists), of
+
+
+_RANKED: Final = 4_096
+
+
+class _Best:
+    """The nearest vectors of each query, collected."""
+
+    def __init__(self, options: VectorOptions, queries: Floats, most: int) -> None:
+        self._options, self._queries, self._most = options, queries, most
+        self._far: Any = np.zeros((len(queries), 0), np.float32)
+        self._labels: Numbers = np.zeros((len(queries), 0), np.int64)
+        self._waiting: list[tuple[Floats, Numbers]] = []
+
+    def add(self, rows: Floats, labels: Numbers) -> bool:
+        """Add vectors. Return True if some were compared."""
+        self._waiting.append((rows, labels))
+        if sum(len(some) for _, some in self._waiting) < _ROWS:
+            return False
+        self.flush()
+        return True
+
+    def flush(self) -> None:
+        """Compare those that wait."""
+        if not self._waiting:
+            return
+        rows = np.concatenate([some for some, _ in self._waiting])
+        labels = np.concatenate([some for _, some in self._waiting])
+        self._waiting.clear()
+        far = _distances(self._options, rows, self._queries)
+        far = np.concatenate([self._far, far], axis=1)
+        every = np.concatenate(
+            [self._labels, np.broadcast_to(labels, (len(self._queries), len(labels)))], axis=1
+        )
+        if far.shape[1] > self._most:
+            kept = np.argpartition(far, self._most - 1, axis=1)[:, : self._most]
+            far, every = np.take_along_axis(far, kept, 1), np.take_along_axis(every, kept, 1)
+        self._far, self._labels = far, every
+
+    def of(self, query: int, own: int) -> tuple[Numbers, Any]:
+        """Return labels and distances of the vectors nearest to a query, but for its own."""
+        labels, far = self._labels[query], self._far[query]
+        # The label of a stored query's record is known but for its list.
+        kept = np.isfinite(far) & ((labels & ~(0xFFFF << 16)) != own)
+        if own >> 32 == _FRESH:
+            kept = np.isfinite(far) & (labels != own)
+        order = np.argsort(far[kept], kind="stable")
+        return labels[kept][order], far[kept][order]
+
+
+def _distances(options: VectorOptions, rows: Floats, queries: Floats) -> Any:
+    """Return the distances of all vectors from all queries; not a number is as far as can be."""
+    with np.errstate(all="ignore"):
+        found = -(queries @ rows.T)
+        if options.distance == "EUCLIDEAN":
+            found = found * 2 + np.einsum("ij,ij->i", rows, rows)
+        return np.where(np.isnan(found), np.inf, found)
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+def ladder(lists: int) -> list[int]:
+    """Return the numbers of lists of a curve."""
+    found, at = [], 1
+    while at < lists:
+        found.append(at)
+        at = max(at + 1, round(at * _LADDER))
+    return [*found, lists]
+
+
+def curve(steps: Sequence[int], hits: Any) -> list[Point]:
+    """Return the recall for numbers of lists, with its interval of 95 %."""
+    return [Point(one, *interval(hits[:, at])) for at, one in enumerate(steps)]
+
+
+def interval(shares: Any) -> tuple[float, float, float]:
+    """Return the mean of some shares, and Student's interval of 95 % around it."""
+    count = len(shares)
+    mean = float(shares.mean())
+    if (shares == 1).all():
+        # Nothing was missed: the rule of three.
+        return 1.0, max(1 - 3 / count, 0.0), 1.0
+    around = student(count - 1) * float(shares.std(ddof=1)) / sqrt(count)
+    return mean, max(mean - around, 0.0), min(mean + around, 1.0)
+
+
+def student(freedom: int) -> float:
+    """Return the quantile 0.975 of Student's distribution (Abramowitz and Stegun 26.7.5)."""
+    z = 1.959963984540054
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92_160,
+    )
+    found: float = z + sum(term / freedom**power for power, term in enumerate(terms, 1))
+    return found
+
+
+def setting(points: Sequence[Point], target: float) -> Point:
+    """Return the fewest lists that have the wanted recall for certain.
+
+    With too few queries not even all lists have it: then the fewest that are as certain as all.
+    """
+    wanted = min(target, points[-1].low)
+    return next(one for one in points if one.low >= wanted)
+
+
+def stacked(vectors: Iterable[Sequence[Any]], options: VectorOptions) -> Floats:
+    """Return vectors as they are compared."""
+    return np.stack([float_vector(one, options) for one in vectors])
