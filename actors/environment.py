@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -152,7 +152,7 @@ class SystemScheduler:
         """Return the number of callbacks that the loop will run before it waits."""
         return ready_calls(self._loop)
 
-    async def compute(self, module: str, request: bytes) -> bytes:
+    async def compute(self, module: str, request: Sequence[bytes]) -> bytes:
         """Return the answer of a module to a request, computed in a process of its own."""
         environment = {
             **os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1",
@@ -164,7 +164,13 @@ class SystemScheduler:
             if sys.platform == "linux":
                 with COURTESY:
                     os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
-            answer, _ = await process.communicate(request)
+            assert process.stdin is not None and process.stdout is not None
+            for part in request:
+                process.stdin.write(part)
+                await process.stdin.drain()
+            process.stdin.close()
+            answer = await process.stdout.read()
+            await process.wait()
         finally:
             # Cancelled, or the loop ends.
             if process.returncode is None:

@@ -103,9 +103,10 @@ class VectorTraining:
         engine, now_us = self._committer.ledger.state.engine, self._runtime.clock.monotonic_us
         vectors = segments.live_count(engine.scan, index.entries)
         lists = centroids.lists_for(vectors, index.vector)
+        wanted = min(centroids.SAMPLE * lists, centroids.NUMBERS // index.vector.dimension)
         parts: list[Floats] = []
         until_us = now_us() + _SLICE_US
-        for rows in vectors_of(engine, index, max(vectors // (centroids.SAMPLE * lists), 1)):
+        for rows in vectors_of(engine, index, max(vectors // wanted, 1)):
             parts.append(rows)
             if now_us() >= until_us:
                 await asyncio.sleep(0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Literal, NamedTuple, Protocol
 
@@ -277,9 +277,11 @@ class Scheduler(Protocol):
         """Return the number of callbacks ready to run on the loop, besides the current one. A loop
         that cannot tell reports many."""
 
-    async def compute(self, module: str, request: bytes) -> bytes:
+    async def compute(self, module: str, request: Sequence[bytes]) -> bytes:
         """Return the answer of a module to a request, computed in a process of its own, at low
         priority. See `storage/search/training.py`.
+
+        :param request: in parts, which are written one by one
 
         :raises OSError: the process failed
         """

@@ -38,6 +38,8 @@ BYTES: Final = 16 * 1024 * 1024
 """Most bytes of the centroids of an index."""
 SAMPLE: Final = 32
 """Vectors of the sample for each list."""
+NUMBERS: Final = 8_000_000
+"""Most numbers of all vectors of the sample."""
 DIGEST_BYTES: Final = 8
 NO_LISTS: Final = bytes(DIGEST_BYTES)
 """In the place of the digest of centroids: there is one list."""

@@ -38,11 +38,11 @@ class Request(NamedTuple):
     unit: bool
     sample: list[Floats]
 
-    def pack(self) -> bytes:
-        """Return its bytes."""
+    def pack(self) -> list[bytes]:
+        """Return its bytes, in parts."""
         count, size = sum(map(len, self.sample)), self.sample[0].shape[1]
         head = _HEAD.pack(self.seed, self.lists, count, size, self.unit)
-        return head + b"".join([part.astype("<f4").tobytes() for part in self.sample])
+        return [head, *(part.astype("<f4").tobytes() for part in self.sample)]
 
 
 def read_request(raw: bytes) -> Request:

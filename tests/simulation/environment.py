@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from importlib import import_module
 
 from actors.environment import ready_calls
@@ -105,9 +106,9 @@ class SteppedScheduler:
     def ready(self) -> int:
         return ready_calls(self._loop)
 
-    async def compute(self, module: str, request: bytes) -> bytes:
+    async def compute(self, module: str, request: Sequence[bytes]) -> bytes:
         """Compute in place."""
-        found: bytes = import_module(module).answer_of(request)
+        found: bytes = import_module(module).answer_of(b"".join(request))
         return found
 
     def lower_priority(self) -> None:
@@ -129,9 +130,9 @@ class ThreadScheduler:
     def ready(self) -> int:
         return ready_calls(self._loop)
 
-    async def compute(self, module: str, request: bytes) -> bytes:
+    async def compute(self, module: str, request: Sequence[bytes]) -> bytes:
         """Compute in place."""
-        found: bytes = import_module(module).answer_of(request)
+        found: bytes = import_module(module).answer_of(b"".join(request))
         return found
 
     def lower_priority(self) -> None:

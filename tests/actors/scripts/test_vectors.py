@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -122,7 +123,7 @@ async def test_a_training_that_was_killed_is_begun_again(
 ) -> None:
     asked = asyncio.Event()
 
-    async def never(self: SystemScheduler, module: str, request: bytes) -> bytes:
+    async def never(self: SystemScheduler, module: str, request: Sequence[bytes]) -> bytes:
         asked.set()
         await asyncio.Event().wait()
         return b""

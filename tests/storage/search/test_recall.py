@@ -52,7 +52,7 @@ def made(options: VectorOptions, seed: int = 0) -> VectorBook:
     store.define_vector()
     rows = drawn(seed, SIZE)
     sample = [stacked(rows, options)]
-    found = read_answer(answer_of(Request(seed, LISTS, False, sample).pack()), DIMENSION)
+    found = read_answer(answer_of(b"".join(Request(seed, LISTS, False, sample).pack())), DIMENSION)
     with store.begin_transaction() as tx:
         centroids.put(tx, store.table(tx).indexes[0], found, SIZE)
         changes = RecordChanges(tx, store.table(tx))
