@@ -50,9 +50,10 @@ class IndexSnapshot:
             return []
         return segments.heads(self.run.transaction.scan, self.index.entries)
 
-    def _segment(self, head: Head, kind: type[Segment] = Segment) -> Segment:
+    def _segment(self, head: Head) -> Segment:
         tx = self.run.transaction
-        return kind(tx.get, tx.scan, self.index.entries, head, keeps=True)
+        # Parts never change, and no commit writes them: the read set does without their keys.
+        return Segment(tx.value_over, tx.scan, self.index.entries, head, keeps=True)
 
     def has_few_fresh(self, most: int) -> bool:
         """True if at most so many records are marked in an index that is built."""
