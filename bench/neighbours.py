@@ -7,7 +7,6 @@ are not stored.
 from __future__ import annotations
 
 import importlib.util
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -94,20 +93,24 @@ class SqliteVec:
     name = "sqlite-vec"
 
     def __init__(self) -> None:
+        # Python's own sqlite3 may have been built without extensions.
+        import apsw
         import sqlite_vec
 
-        self._connection = sqlite3.connect(":memory:")
+        self._connection = apsw.Connection(":memory:")
         self._connection.enable_load_extension(True)
-        sqlite_vec.load(self._connection)
+        self._connection.load_extension(sqlite_vec.loadable_path())
 
     def build(self, rows: Any) -> None:
         """Make the index."""
         run = self._connection.execute
+        run("BEGIN")
         run(f"CREATE VIRTUAL TABLE word USING vec0(v float[{DIMENSION}] distance_metric=cosine)")
         self._connection.executemany(
             "INSERT INTO word (rowid, v) VALUES (?, ?)",
             ((number, row.tobytes()) for number, row in enumerate(rows)),
         )
+        run("COMMIT")
 
     def search(self, query: Any) -> list[int]:
         """Return the numbers of the nearest rows."""
@@ -147,7 +150,7 @@ class _Neighbours:
             ("usearch", Usearch, self._approximate),
             ("sqlite_vec", SqliteVec, self._exact),
         ):
-            if importlib.util.find_spec(module) is None:
+            if importlib.util.find_spec(module) is None or importlib.util.find_spec("apsw") is None:
                 self._gaps.append(f"{module}: not installed")
             else:
                 peers.append(make())
