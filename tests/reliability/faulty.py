@@ -493,22 +493,6 @@ def sign_ins_see_what_was_first() -> None:
     SessionsActor._checked = checked  # type: ignore[method-assign]
 
 
-def sign_outs_come_late() -> None:
-    """A sign-out is answered at once, and done a tenth of a second later."""
-    import asyncio
-
-    from actors.sessions import Sessions
-    from protocol.requests import Caller
-
-    end = Sessions.end
-
-    def late(self: Sessions, token: str) -> Caller:
-        asyncio.get_running_loop().call_later(0.1, end, self, token)
-        return self.use(token).caller
-
-    Sessions.end = late  # type: ignore[method-assign]
-
-
 def holds_without_bound() -> None:
     """Whatever its peers make it hold, there is room for it."""
     from protocol import conversation
@@ -555,7 +539,7 @@ FOUND: dict[str, Callable[[], None]] = {
     "forgets-attempts": forgets_attempts,
     "gives-every-descriptor-away": gives_every_descriptor_away, "keeps-requests": keeps_requests,
     "sign-ins-see-what-was-first": sign_ins_see_what_was_first,
-    "sign-outs-come-late": sign_outs_come_late, "stalls": stalls,
+    "stalls": stalls,
     "dies-in-a-backup": dies_in_a_backup, "names-before-it-writes": names_before_it_writes,
     "dies-in-the-log": dies_in_the_log, "log-thread-ends": log_thread_ends,
     "small-rotations": small_rotations, "wraps-later": wraps_later,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.processes import NodeProcess, serving
+from tests.reliability.test_bombs import memory
 
 MIB = 1024 * 1024
 KEPT = 128 * MIB
@@ -54,11 +55,6 @@ def value(node: NodeProcess, script: str) -> Any:
     return answer["results"][-1]["value"]
 
 
-def memory(node: NodeProcess) -> int:
-    lines = Path(f"/proc/{node.process.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
-
-
 def left_behind(node: NodeProcess) -> list[str]:
     """What a refused script left that should be gone."""
     found = []
@@ -76,14 +72,14 @@ def left_behind(node: NodeProcess) -> list[str]:
 def test_a_million_rows_in_one_transaction_are_too_many_and_leave_nothing(
     node: NodeProcess, figure: Callable[[str, object], None]
 ) -> None:
-    before, sequence = memory(node), value(node, "INFO FOR STORE")["sequence"]
+    before, sequence = memory(node, "VmRSS"), value(node, "INFO FOR STORE")["sequence"]
     script = "BEGIN; FOR $i IN 0..1000000 { CREATE t SET n = $i, v = $text RETURN NONE }; COMMIT"
     answer = run(node, script, text="x" * 5_000)
     assert answer["error"]["code"] == "TooLarge"
     assert answer["error"]["detail"] == {"limit": 64 * MIB}
     assert answer.get("results", []) == []
     assert left_behind(node) == []
-    grown = memory(node) - before
+    grown = memory(node, "VmRSS") - before
     assert grown < KEPT
     assert value(node, "INFO FOR STORE")["sequence"] == sequence + 2, "its commits are the probe's"
     figure("a transaction of a million rows", f"refused, {max(grown, 0) // MIB} MiB kept after it")

@@ -16,7 +16,9 @@ import pytest
 from bench.ports import free_port
 from tests.processes import NodeProcess, serving
 from tests.reliability import faulty, following
+from tests.reliability.disks import MIB
 from tests.reliability.following import Heard, Wrong
+from tests.reliability.test_bombs import memory
 from tests.surfaces.http import sockets
 from tests.surfaces.http.raw import Raw
 
@@ -229,8 +231,7 @@ async def until(peer: sockets.Peer, kind: str) -> dict[str, Any]:
 
 
 def resident_mib(node: NodeProcess) -> float:
-    status = Path(f"/proc/{node.process.pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+    return memory(node, "VmRSS") / MIB
 
 
 @pytest.mark.hard
