@@ -182,7 +182,7 @@ class _Searches:
     def _folded(self) -> None:
         while True:
             info = self._query("INFO FOR INDEX text ON article")
-            if info["state"] == "ready" and not info["fresh"]:
+            if info["state"] == "ready" and not info["fresh"]["records"]:
                 return
             time.sleep(0.2)
 

@@ -15,7 +15,7 @@ from language.search.compiled import analyzer_of, digest_of, pack_definition
 from protocol import limits, order
 from protocol.errors import BadRequest, Draining, Unknown
 from protocol.rights import DEFINE, INFO, NOTHING, SecurableKind
-from protocol.values import NONE, RecordId, Value
+from protocol.values import NONE, RecordId, Value, paced
 from storage.catalog import tables
 from storage.catalog.tables import Table
 from storage.indexes import index_rows
@@ -165,22 +165,37 @@ def drop_index(run: Execution, statement: tree.DropIndex, table: Table) -> Value
 def info_for_index(run: Execution, statement: tree.Info, table: Table) -> Value:
     """Describe an index, with its progress while it is being built."""
     index = tables.index(table, statement.names[0])
-    told = {"table": table.name, **described(index), **_progress(run, table, index)}
+    told = {"table": table.name, **described(index)}
     if index.vector is not None:
-        return {**told, **vector_indexes.info(run, table, index, index.vector)}
-    return told if index.text is None else {**told, **_segments(run, index)}
+        told |= vector_indexes.info(run, table, index, index.vector)
+    elif index.text is not None:
+        told |= _segments(run, table, index)
+    return {**told, **_progress(run, table, index)}
 
 
-def _segments(run: Execution, index: Index) -> dict[str, Value]:
+_WEIGHED: Final = 500
+"""Fresh records whose bytes are read; of more, the bytes are estimated."""
+
+
+def _segments(run: Execution, table: Table, index: Index) -> dict[str, Value]:
     """Describe the segments of a FULLTEXT index and its backlog."""
     tx = run.transaction
     known = segments.heads(tx.scan, index.entries)
-    fresh = segments.count_fresh(tx.scan, index.entries, run.tick)
+    fresh, some = 0, list[bytes]()
+    for ids in segments.fresh_ids(tx.scan, index.entries):
+        fresh += len(ids)
+        some += ids[: _WEIGHED - len(some)]
+        run.tick()
+    weighed = 0
+    for id in paced(some, run.tick):
+        weighed += len(tx.get(table.prefix + id) or b"")
     return {
+        "records": sum(head.live for head in known),
+        "terms": sum(head.terms for head in known),
+        "tokens": sum(sum(head.words) for head in known),
         "segments": len(known),
-        "indexed": sum(head.live for head in known),
-        "words": sum(sum(head.words) for head in known),
-        "fresh": fresh,
+        "fresh": {"records": fresh, "bytes": weighed * fresh // len(some) if some else 0},
+        "bytes": sum(head.size for head in known),
     }
 
 

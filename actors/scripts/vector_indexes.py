@@ -43,7 +43,6 @@ def info(run: Execution, table: Table, index: Index, options: VectorOptions) -> 
     recall = measuring.current(run, index)
     fresh = segments.count_fresh(tx.scan, index.entries, run.tick)
     held = sum(head.live for head in heads)
-    width = options.dimension * (4 if options.type == "F32" else 1)
     return {
         "records": held,
         # A fresh record may be new, or in a segment, or have lost its vector.
@@ -58,5 +57,5 @@ def info(run: Execution, table: Table, index: Index, options: VectorOptions) -> 
         "recall": "unmeasured"
         if recall is None
         else measuring.described(run, table, index, recall),
-        "bytes": sum(head.records for head in heads) * (width + 2),
+        "bytes": sum(head.size for head in heads),
     }

@@ -91,6 +91,10 @@ class Head:
     """Digest of the analyzer, or of the form of vectors; with another one it is not read."""
     content: bytes
     """Digest of all its other pairs."""
+    terms: int
+    """Terms of its fields; 0 of vectors."""
+    size: int
+    """Bytes of all its other pairs."""
     deleted: int = 0
     """Numbers of the records that are deleted, or newer in another segment, as a set of bits."""
 
@@ -116,6 +120,8 @@ class Head:
                 "digest": self.digest,
                 "deleted": self.deleted.to_bytes((self.deleted.bit_length() + 7) // 8, "little"),
                 "content": self.content,
+                "terms": self.terms,
+                "size": self.size,
             }
         )
 
@@ -129,6 +135,8 @@ def read_head(prefix: bytes, key: bytes, value: bytes) -> Head:
         tuple(row["words"]),
         row["digest"],
         row["content"],
+        row["terms"],
+        row["size"],
         int.from_bytes(row["deleted"], "little"),
     )
 
@@ -150,6 +158,8 @@ class SegmentBuilder:
         self._ids: list[bytes] = []
         self._words = [0] * fields
         self._content = blake2b(digest_size=16)
+        self._bytes = 0
+        """Bytes of the pairs that were made."""
         self.size = 0
         """Occurrences of terms or numbers of vectors so far, of which each takes some bytes."""
 
@@ -169,8 +179,13 @@ class SegmentBuilder:
 
     def head(self, number: int, digest: bytes) -> Head:
         """Return the head of the segment, after all its pairs were made."""
-        content = self._content.digest()
-        return Head(number, len(self._ids), tuple(self._words), digest, content)
+        content, terms = self._content.digest(), self._term_count
+        return Head(number, len(self._ids), tuple(self._words), digest, content, terms, self._bytes)
+
+    @property
+    def _term_count(self) -> int:
+        """Terms of all fields."""
+        return 0
 
     def pairs(self, prefix: bytes, number: int) -> Iterator[Pair]:
         """Yield all pairs but the head, once. :param prefix: of the index"""
@@ -179,7 +194,9 @@ class SegmentBuilder:
             # The same content has the same digest in every index and under every number.
             self._content.update(b"%b%d %d " % (side, len(key), len(value)))
             self._content.update(key + value)
-            yield prefix + side + of + key, value
+            whole = prefix + side + of + key
+            self._bytes += len(whole) + len(value)
+            yield whole, value
 
     def _parts(self) -> Iterator[tuple[bytes, bytes, bytes]]:
         """Yield the pairs of the content: the side, the key behind the segment's number, and the
@@ -228,6 +245,10 @@ class TextBuilder(SegmentBuilder):
                     yield
             self._lengths[at].append(words)
             self._words[at] += words
+
+    @property
+    def _term_count(self) -> int:
+        return sum(map(len, self._terms))
 
     def _parts(self) -> Iterator[tuple[bytes, bytes, bytes]]:
         for field, terms in enumerate(self._terms):

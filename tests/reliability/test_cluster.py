@@ -62,7 +62,7 @@ def all_are_folded(found: Cluster) -> None:
 
         def is_folded(each: Member = each) -> bool:
             info = each.value(texts.INFO, **PLACE)
-            return info is not None and info["state"] == "ready" and not info["fresh"]
+            return info is not None and info["state"] == "ready" and not info["fresh"]["records"]
 
         found.until(f"the index of {each.name} is folded", is_folded)
         checked = each.value(texts.CHECK, **PLACE)

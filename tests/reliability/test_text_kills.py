@@ -29,7 +29,7 @@ def values(node: NodeProcess, script: str) -> list[Any]:
 
 def is_folded(node: NodeProcess) -> bool:
     """True if no record is fresh."""
-    return not values(node, texts.INFO)[-1]["fresh"]
+    return not values(node, texts.INFO)[-1]["fresh"]["records"]
 
 
 @pytest.mark.hard

@@ -25,7 +25,7 @@ async def folded(node: Running) -> None:
     """Wait until no record is fresh, and check all of the index."""
     while True:
         info = await node.value(texts.INFO)
-        if info["state"] == "ready" and not info["fresh"]:
+        if info["state"] == "ready" and not info["fresh"]["records"]:
             break
         await asyncio.sleep(0.02)
     checked = await node.value(texts.CHECK)

@@ -23,7 +23,7 @@ INSERT INTO ore [{ id: 1, n: 7, title: 'tin' }, { id: 2, n: 8, title: 'gold' }] 
 async def prepared(node: Running) -> tuple[Engine, dict[str, Index]]:
     """The state engine with all entries in it, and the indexes by name."""
     await node.values(SETUP)
-    while (await node.value("INFO FOR INDEX text ON ore"))["fresh"]:
+    while (await node.value("INFO FOR INDEX text ON ore"))["fresh"]["records"]:
         await asyncio.sleep(0.01)
     engine = node.node.committer.ledger.state.engine
     indexes = [index_rows.read(*pair) for pair in found(engine, keys.all_indexes())]

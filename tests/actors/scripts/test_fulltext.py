@@ -29,7 +29,7 @@ async def folded(node: Running) -> dict[str, Any]:
     """INFO of the index, once no record is fresh."""
     while True:
         info = await node.value("INFO FOR INDEX text ON ore")
-        if info["state"] == "ready" and not info["fresh"]:
+        if info["state"] == "ready" and not info["fresh"]["records"]:
             return info  # type: ignore[no-any-return]
         await asyncio.sleep(0.02)
 
@@ -44,7 +44,10 @@ async def test_records_are_folded_and_found_as_before(node: Running) -> None:
     await node.values(SETUP)
     before = await node.value(TIN)
     info = await folded(node)
-    assert info["segments"] >= 1 and info["indexed"] == 1500
+    assert info["segments"] >= 1 and info["records"] == 1500
+    # tin mine copper, and of ore zinc tin in the other field.
+    assert (info["terms"], info["tokens"]) == (7 * info["segments"], 2_000 + 4_500)
+    assert 10_000 < info["bytes"] < 1_000_000 and info["fresh"]["bytes"] == 0
     assert await node.value(TIN) == before and len(before) == 500
     way = await explained(node, "'tin -mine'")
     assert (way["access"], way["index"], way["entries"]) == ("fulltext", "text", 500)
@@ -55,6 +58,8 @@ async def test_records_are_folded_and_found_as_before(node: Running) -> None:
     await node.values(
         "UPDATE ore:1 SET body = 'lead'; DELETE ore:5; CREATE ore:x SET title = 'tin'"
     )
+    marked = (await node.value("INFO FOR INDEX text ON ore"))["fresh"]
+    assert marked["records"] == 3 and 40 < marked["bytes"] < 400
     after = await node.value(TIN)
     assert set(after) == set(before) - {1, 5} | {"x"}
     await folded(node)

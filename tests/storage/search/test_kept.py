@@ -53,7 +53,7 @@ def test_equal_digests_of_other_contents_are_seen() -> None:
 
     def same(self: SegmentBuilder, number: int, digest: bytes) -> Head:
         found = head(self, number, digest)
-        return Head(found.number, found.records, found.words, found.digest, content=b"same")
+        return Head(found.number, found.records, found.words, found.digest, b"same", 0, 0)
 
     with patch.object(SegmentBuilder, "head", same):
         assert _replaced()[1] == ["other ids", "other lengths"]
