@@ -40,12 +40,12 @@ MODULES: Final = (
     "actors.runtime.inboxes",
     # A script, from its request to its answer.
     "actors.scripts.answer_sizes",
-    "actors.scripts.request",
     "actors.scripts.execution",
     "actors.scripts.inserting",
     "actors.scripts.judging",
     "actors.scripts.plans",
     "actors.scripts.reading",
+    "actors.scripts.request",
     "actors.scripts.restoring",
     "actors.scripts.script_state",
     "actors.scripts.transactions",

@@ -324,8 +324,13 @@ class Execution:
         """Have the answer, or its refusal, wait for the commits that the current transaction rests
         on. If any was rolled back, nothing that it read is shown."""
         if not self.saw_rolled_back:
-            self.rest_on(self.transaction.ticket)
-            self.rest_on(self.beside)
+            self.rest_on_read()
+
+    def rest_on_read(self) -> None:
+        """Have the answer wait for the commits that the current transaction rests on, none of which
+        was rolled back."""
+        self.rest_on(self.transaction.ticket)
+        self.rest_on(self.beside)
 
     @contextmanager
     def reading_beside(self) -> Iterator[Transaction]:

@@ -86,7 +86,8 @@ class ScriptRequest(FiberRequest):
         super().on_result(lost)
 
     def answer(self, lost: BaseException | None) -> ScriptAnswer | None:
-        run, committer, refusal = self.run, self._committer, self.refusal
+        run, committer = self.run, self._committer
+        refusal: Refusal | None = self.refusal
         # An answer that waits holds its results, so their memory counts until here.
         if run.account is not None:
             run.release_memory()

@@ -359,8 +359,7 @@ class ScriptRun(Execution):
             self._commits.append(ticket)
             self.rest_on(ticket)
         # Nothing was rolled back since `work` has looked.
-        self.rest_on(transaction.ticket)
-        self.rest_on(self.beside)
+        self.rest_on_read()
         refused: Refusal | None = None
         for follow_up in self.afterwards:
             try:

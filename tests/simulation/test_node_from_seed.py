@@ -382,7 +382,7 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "a range that was read is not validated": (ReadSet, "add_range", _forget_range),
     "nothing is validated": (validation, "_require_unread", _validate_nothing),
     "a count is kept wrong": (records, "delete", _delete_uncounted),
-    "an answer does not wait for what it saw": (ScriptRun, "rest_on_seen", _rests_on_nothing),
+    "an answer does not wait for what it saw": (ScriptRun, "rest_on_read", _rests_on_nothing),
     "a replay forgets range deletes": (replay, "fold", _replay_no_range),
     "a replay derives nothing": (MaintainedIndexes, "follow", _derives_nothing),
     "the state runs ahead of the log": (Committer, "hand_over", _ahead_of_the_log),

@@ -241,6 +241,7 @@ async def test_a_planted_fault_is_seen(
         kind = TakeMessages if where.startswith("a take") else AckMessages
         if any(isinstance(one.operation, kind) and one.performed for one in self.done):
             tx.own, tx.size, tx.appends = UNCHANGED, 0, {}
+            self.wrote = False
 
     monkeypatch.setattr(SharedUnit, "work", forgetful)
     await node.values("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 64")
