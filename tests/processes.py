@@ -209,6 +209,10 @@ class NodeProcess:
         host, _, port = ready[surface].rpartition(":")
         return host, int(port)
 
+    def at(self, surface: str) -> str:
+        """The same, in one text."""
+        return "{}:{}".format(*self.address(surface))
+
     def request(
         self,
         method: str,

@@ -13,20 +13,9 @@ import pytest
 from protocol import limits
 from storage.backups.verify import VerifyReport, verify
 from storage.files.disk import Disk
-from storeclient import AsyncClient, backups
+from storeclient import backups
 from storeclient.backups import Target
-from surfaces.wire import NodeGate
-from tests.nodes import PASSWORD, Running, running
-from tests.surfaces.wire.peers import serving
-
-
-class BackupServer:
-    def __init__(self, here: Running, address: str) -> None:
-        self.here = here
-        self.address = address
-
-    def client(self, user: str = "root", **more: Any) -> AsyncClient:
-        return AsyncClient(self.address, user=user, password=PASSWORD, **more)
+from tests.clients.real import RealNode, real_node
 
 
 @pytest.fixture(autouse=True)
@@ -36,14 +25,13 @@ def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[BackupServer]:
-    async with running(tmp_path / "store") as here, serving(NodeGate(here.node)) as surface:
-        await here.values("DEFINE TABLE t; CREATE t; CREATE t")
-        host, port = surface.address
-        yield BackupServer(here, f"{host}:{port}")
+async def house(tmp_path: Path) -> AsyncIterator[RealNode]:
+    async with real_node(tmp_path / "store") as node:
+        await node.here.values("DEFINE TABLE t; CREATE t; CREATE t")
+        yield node
 
 
-async def fill(house: BackupServer, mib: int) -> None:
+async def fill(house: RealNode, mib: int) -> None:
     for number in range(mib):
         data = hashlib.shake_256(str(number).encode()).digest(limits.MIB)
         await house.here.value("CREATE t SET data = $data RETURN NONE", {"data": data})
@@ -58,7 +46,7 @@ def report(path: Path) -> VerifyReport:
 
 
 @pytest.mark.parametrize("begun", [0, 5, 100])
-async def test_what_was_cut_off_gives_way(house: BackupServer, tmp_path: Path, begun: int) -> None:
+async def test_what_was_cut_off_gives_way(house: RealNode, tmp_path: Path, begun: int) -> None:
     async with house.client() as client:
         await client.backup(tmp_path / "x")
         (tmp_path / "y.partial").write_bytes((tmp_path / "x").read_bytes()[:begun])
@@ -67,7 +55,7 @@ async def test_what_was_cut_off_gives_way(house: BackupServer, tmp_path: Path, b
 
 
 async def test_what_gets_the_name_meanwhile_is_not_replaced(
-    house: BackupServer, tmp_path: Path
+    house: RealNode, tmp_path: Path
 ) -> None:
     def come(done: int, total: int) -> None:
         (tmp_path / "x").write_text("somebody's")
@@ -93,7 +81,7 @@ async def test_of_two_who_write_one_file_the_second_is_refused(tmp_path: Path) -
 
 
 async def test_a_slow_disk_holds_little_in_memory(
-    house: BackupServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    house: RealNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What has come and is not written is bounded: the connection is not read meanwhile."""
     await fill(house, 20)

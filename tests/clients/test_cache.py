@@ -23,8 +23,7 @@ from storeclient import (
 )
 from storeclient.cache import LOADING_SUFFIX, AsyncLease, _loading
 from storeclient.values import Seconds
-from tests.clients.test_real_node import serving
-from tests.nodes import PASSWORD
+from tests.clients.real import client_of
 from tests.processes import PASSWORD as PROCESS_PASSWORD
 from tests.processes import USER, NodeProcess
 
@@ -33,11 +32,7 @@ PLACE = ("shop", "main", "c")
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[AsyncClient]:
-    async with (
-        serving(tmp_path / "store") as (_, address),
-        AsyncClient(address, user="root", password=PASSWORD, ns="shop", db="main") as client,
-    ):
-        await client.run("DEFINE SPACE c")
+    async with client_of(tmp_path / "store", "DEFINE SPACE c") as client:
         yield client
 
 
@@ -57,8 +52,7 @@ def process(tmp_path: Path) -> Iterator[NodeProcess]:
 
 @contextmanager
 def blocking(node: NodeProcess) -> Iterator[Cache]:
-    host, port = node.address("wire")
-    with Client(f"{host}:{port}", user=USER, password=PROCESS_PASSWORD) as client:
+    with Client(node.at("wire"), user=USER, password=PROCESS_PASSWORD) as client:
         yield client.cache(*PLACE)
 
 

@@ -22,6 +22,7 @@ from storeclient import (
 )
 from surfaces.wire import WireSurface
 from tests.certificates import contexts_of
+from tests.clients.real import at
 from tests.surfaces.wire.peers import PASSWORD, USER, FakeNode, serving, until
 
 
@@ -34,11 +35,6 @@ def node() -> FakeNode:
 async def surface(node: FakeNode) -> AsyncIterator[WireSurface]:
     async with serving(node) as surface:
         yield surface
-
-
-def at(surface: WireSurface) -> str:
-    host, port = surface.address
-    return f"{host}:{port}"
 
 
 @pytest.fixture
@@ -213,9 +209,9 @@ async def test_a_name_that_is_none_is_refused_before_anything_is_asked() -> None
     good = ("ns", "db", "name")
     for made in (client.cache, client.topic, client.vault):
         made(*good)
-        for at in range(3):
+        for which in range(3):
             names = [*good]
-            names[at] = "no name"
+            names[which] = "no name"
             with pytest.raises(ValueError, match="'no name' is not a name"):
                 made(*names)
     for place in (("no name", "db"), ("ns", "no name")):

@@ -12,22 +12,16 @@ import pytest
 from protocol import limits
 from protocol.errors import Conflict, after
 from storeclient import AsyncClient, errors
-from tests.clients.test_real_node import serving
+from tests.clients.real import client_of
 from tests.nodes import PASSWORD
 
 LARGE = limits.RECORD_BYTES - 1_000
 
 
 @pytest.fixture
-async def address(tmp_path: Path) -> AsyncIterator[str]:
-    async with serving(tmp_path / "store") as (_, address):
-        yield address
-
-
-@pytest.fixture
-async def client(address: str) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(address, user="root", password=PASSWORD, ns="shop", db="main") as client:
-        await client.run("DEFINE TABLE item; DEFINE TABLE big; CREATE item:0 SET n = 0")
+async def client(tmp_path: Path) -> AsyncIterator[AsyncClient]:
+    declared = "DEFINE TABLE item; DEFINE TABLE big; CREATE item:0 SET n = 0"
+    async with client_of(tmp_path / "store", declared) as client:
         await client.run("CREATE big:1 SET b = $b RETURN NONE", {"b": bytes(LARGE)})
         yield client
 
@@ -136,11 +130,13 @@ async def test_so_does_kill(client: AsyncClient) -> None:
 
 
 async def test_a_script_whose_session_ends_behind_a_commit_is_not_run_again(
-    client: AsyncClient, address: str
+    client: AsyncClient,
 ) -> None:
     await client.run("DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 30s")
     await client.run(f"DEFINE USER ana ROLE editor PASSWORD '{PASSWORD}'")
-    async with AsyncClient(address, user="ana", password=PASSWORD, ns="shop", db="main") as ana:
+    async with AsyncClient(
+        client._nodes.where, user="ana", password=PASSWORD, ns="shop", db="main"
+    ) as ana:
         script = "UPDATE item:0 SET n = n + 1; TAKE FROM q AS g WAIT 60s"
         task = asyncio.create_task(ana.run(script))
         while not any(one["waiting"] for one in await client.query("INFO FOR RUNNING")):

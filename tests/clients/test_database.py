@@ -31,7 +31,7 @@ from storeclient import (
 )
 from storeclient.pages import Pages
 from storeclient.texts import duration_text
-from tests.clients.test_real_node import serving
+from tests.clients.real import real_node
 from tests.nodes import PASSWORD
 from tests.surfaces.wire.peers import until
 
@@ -70,10 +70,7 @@ class Item:
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[AsyncClient]:
-    async with (
-        serving(tmp_path / "store") as (_, address),
-        AsyncClient(address, user="root", password=PASSWORD) as client,
-    ):
+    async with real_node(tmp_path / "store") as node, node.client() as client:
         yield client
 
 
@@ -298,8 +295,8 @@ async def test_rows_without_an_id_have_no_pages(db: AsyncDatabase) -> None:
 
 async def test_a_reconnection_is_told(tmp_path: Path) -> None:
     told: list[ConnectionEvent] = []
-    async with serving(tmp_path / "store") as (_, address):
-        client = AsyncClient(address, user="root", password=PASSWORD, on_connection=told.append)
+    async with real_node(tmp_path / "store") as node:
+        client = node.client(on_connection=told.append)
         async with client:
             await client.ping()
             assert client._nodes.connection is not None
@@ -309,7 +306,7 @@ async def test_a_reconnection_is_told(tmp_path: Path) -> None:
             await until(lambda: len(told) == 3)
         await asyncio.sleep(0)
     assert [event.change for event in told] == ["connected", "lost", "reconnected"]
-    assert {event.address for event in told} == {address} and told[0].version is not None
+    assert {event.address for event in told} == {node.address} and told[0].version is not None
 
 
 async def test_the_blocking_twin(client: AsyncClient) -> None:

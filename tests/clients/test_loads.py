@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from storeclient import NONE, AsyncClient, AsyncDatabase, Client, LoadFailed, RecordId, errors
+from storeclient import NONE, AsyncDatabase, Client, LoadFailed, RecordId, errors
 from storeclient.answers import Answer
 from storeclient.loads import Load, batches_of
-from tests.clients.test_real_node import serving
+from tests.clients.real import real_node
 from tests.nodes import PASSWORD
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -74,10 +74,7 @@ KINDS: dict[str, Any] = {
 
 @pytest.fixture
 async def db(tmp_path: Path) -> AsyncIterator[AsyncDatabase]:
-    async with (
-        serving(tmp_path / "store") as (_, address),
-        AsyncClient(address, user="root", password=PASSWORD) as client,
-    ):
+    async with real_node(tmp_path / "store") as node, node.client() as client:
         await client.query(
             "DEFINE NAMESPACE IF NOT EXISTS shop; DEFINE DATABASE IF NOT EXISTS shop.main"
         )
@@ -184,8 +181,8 @@ def test_the_blocking_client_loads_too(tmp_path: Path) -> None:
     started: list[str] = []
 
     async def serve(ready: asyncio.Event, done: asyncio.Event) -> None:
-        async with serving(tmp_path / "store") as (_, address):
-            started.append(address)
+        async with real_node(tmp_path / "store") as node:
+            started.append(node.address)
             ready.set()
             await done.wait()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -15,8 +14,7 @@ import pytest
 
 from bench.ports import free_port
 from storeclient import AsyncClient, OutcomeUnknown, RecordId, errors
-from surfaces.wire import NodeGate, WireSettings, WireSurface
-from tests.nodes import PASSWORD, running
+from tests.clients.real import client_of, real_node
 from tests.processes import PASSWORD as PROCESS_PASSWORD
 from tests.processes import USER, NodeProcess
 from tests.surfaces.wire.peers import until
@@ -40,41 +38,22 @@ EVERY_TYPE: dict[str, Any] = {
 }
 
 
-@contextlib.asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[tuple[WireSurface, str]]:
-    async with running(directory) as here:
-        surface = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
-        await surface.start()
-        try:
-            host, port = surface.address
-            yield surface, f"{host}:{port}"
-        finally:
-            await surface.close()
-
-
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[AsyncClient]:
-    async with (
-        serving(tmp_path / "store") as (_, address),
-        AsyncClient(address, user="root", password=PASSWORD, ns="shop", db="main") as client,
-    ):
-        await client.run("DEFINE TABLE item")
+    async with client_of(tmp_path / "store", "DEFINE TABLE item") as client:
         yield client
 
 
 async def test_a_cancelled_task_ends_its_script(tmp_path: Path) -> None:
-    async with (
-        serving(tmp_path / "store") as (surface, address),
-        AsyncClient(address, user="root", password=PASSWORD) as client,
-    ):
+    async with real_node(tmp_path / "store") as node, node.client() as client:
         endless = "FOR $i IN 0..900000 { FOR $j IN 0..900000 { LET $x = $j } }"
         task = asyncio.create_task(client.run(endless))
-        await until(lambda: surface.running == 1)
+        await until(lambda: node.surface.running == 1)
         assert await client.query("RETURN 1") == 1
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await until(lambda: surface.running == 0)
+        await until(lambda: node.surface.running == 0)
 
 
 async def test_a_wrong_password_and_a_dropped_user(client: AsyncClient) -> None:

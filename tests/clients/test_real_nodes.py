@@ -25,14 +25,14 @@ from storage.files.cluster_file import ClusterState as ClusterFile
 from storage.files.directory import StoreDirectory
 from storage.files.disk import Disk
 from storeclient import AsyncClient, AsyncWatch, Change, Commit, Copied, Position
-from surfaces.wire import NodeGate, WireSettings, WireSurface
-from surfaces.wire.connection import WireConnection
+from surfaces.wire import NodeGate, WireSurface
 from tests.actors.live import running_scripts
 from tests.actors.nodes import leads_by_hand
+from tests.clients.real import at, cut
 from tests.logbook import Logbook
 from tests.nodes import CHEAP, Running, running
 from tests.nodes import PASSWORD as REAL_PASSWORD
-from tests.surfaces.wire.peers import until
+from tests.surfaces.wire.peers import serving, until
 
 # --- copies of a store ----------------------------------------------------------------------------
 
@@ -51,10 +51,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[tuple[list[Running], list[WireSu
         nodes, surfaces = list[Running](), list[WireSurface]()
         for name in ("one", "two"):
             nodes.append(await stack.enter_async_context(running(tmp_path / name)))
-            surface = WireSurface(NodeGate(nodes[-1].node), WireSettings("127.0.0.1", 0))
-            await surface.start()
-            stack.push_async_callback(surface.close)
-            surfaces.append(surface)
+            surfaces.append(await stack.enter_async_context(serving(NodeGate(nodes[-1].node))))
         await takes_changes(nodes, 0)
         yield nodes, surfaces
 
@@ -74,7 +71,7 @@ async def test_real_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     async with (
         pair(tmp_path) as (nodes, surfaces),
         AsyncClient(
-            ["{}:{}".format(*one.address) for one in reversed(surfaces)],
+            [at(one) for one in reversed(surfaces)],
             user="root", password=REAL_PASSWORD, ns="shop", db="main", reads="any",
         ) as client,
     ):  # fmt: skip
@@ -105,7 +102,7 @@ async def test_a_real_feed_goes_on_where_changes_are_taken(
     async with (
         pair(tmp_path) as (nodes, surfaces),
         AsyncClient(
-            ["{}:{}".format(*one.address) for one in surfaces],
+            [at(one) for one in surfaces],
             user="root", password=REAL_PASSWORD, ns="shop", db="main",
         ) as client,
     ):  # fmt: skip
@@ -143,7 +140,7 @@ class Followed:
     def __init__(self, nodes: list[Node], surfaces: list[WireSurface]) -> None:
         self.nodes = nodes
         self.surfaces = surfaces
-        self.addresses = ["{}:{}".format(*one.address) for one in surfaces]
+        self.addresses = [at(one) for one in surfaces]
         self.epoch = 1
         self.held = False
         """Whether what is committed is kept from the other for now."""
@@ -181,9 +178,7 @@ class Followed:
 
     def cut(self) -> None:
         for surface in self.surfaces:
-            for connection in list(surface._wire.connections):
-                assert isinstance(connection, WireConnection)
-                connection.abort()
+            cut(surface)
 
     async def end(self) -> None:
         self._ships = False
@@ -209,11 +204,8 @@ async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
             node = await start(NodeSettings(directory, password_cost=CHEAP), system_environment())
             stack.push_async_callback(node.stop)
             await leads_by_hand(node)
-            surface = WireSurface(NodeGate(node), WireSettings("127.0.0.1", 0))
-            await surface.start()
-            stack.push_async_callback(surface.close)
             nodes.append(node)
-            surfaces.append(surface)
+            surfaces.append(await stack.enter_async_context(serving(NodeGate(node))))
         both = Followed(nodes, surfaces)
         await both.lead(0)
         stack.push_async_callback(both.end)

@@ -21,8 +21,7 @@ from storeclient import (
     Topic,
 )
 from storeclient.batches import Batches
-from tests.clients.test_real_node import serving
-from tests.nodes import PASSWORD
+from tests.clients.real import client_of
 from tests.processes import PASSWORD as PROCESS_PASSWORD
 from tests.processes import USER, NodeProcess
 
@@ -35,11 +34,7 @@ DEFINED = """
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[AsyncClient]:
-    async with (
-        serving(tmp_path / "store") as (_, address),
-        AsyncClient(address, user="root", password=PASSWORD, ns="shop", db="main") as client,
-    ):
-        await client.run(DEFINED)
+    async with client_of(tmp_path / "store", DEFINED) as client:
         yield client
 
 
@@ -59,18 +54,10 @@ def process(tmp_path: Path) -> Iterator[NodeProcess]:
         node.kill()
 
 
-def wire_of(node: NodeProcess) -> str:
-    host, port = node.address("wire")
-    return f"{host}:{port}"
-
-
 @contextmanager
 def blocking(node: NodeProcess) -> Iterator[Topic]:
-    with Client(wire_of(node), user=USER, password=PROCESS_PASSWORD) as client:
+    with Client(node.at("wire"), user=USER, password=PROCESS_PASSWORD) as client:
         yield client.topic("shop", "main", "jobs")
-
-
-# --- publishing and reading -----------------------------------------------------------------------
 
 
 # --- the publisher --------------------------------------------------------------------------------
@@ -235,7 +222,7 @@ def test_another_thread_ends_a_blocking_consumer(process: NodeProcess) -> None:
 
 
 def test_a_blocking_client_is_closed_under_threads_that_wait(process: NodeProcess) -> None:
-    client = Client(wire_of(process), user=USER, password=PROCESS_PASSWORD)
+    client = Client(process.at("wire"), user=USER, password=PROCESS_PASSWORD)
     topic = client.topic("shop", "main", "jobs")
     cache = client.cache("shop", "main", "c")
     process.script("USE shop.main; DEFINE SPACE c")

@@ -9,21 +9,20 @@ from pathlib import Path
 import pytest
 
 from storeclient import Client, Revealed, Written, errors
-from surfaces.wire.gate import NodeGate
-from tests.nodes import PASSPHRASE, PASSWORD, running
-from tests.surfaces.wire.peers import serving
+from tests.clients.real import real_node
+from tests.nodes import PASSPHRASE, PASSWORD
 
 OTHER = "another passphrase"
 
 
 async def test_a_passphrase_of_its_own_and_the_blocking_twin(tmp_path: Path) -> None:
-    async with running(tmp_path / "store") as node, serving(NodeGate(node.node)) as surface:
-        await node.values("DEFINE VAULT own PASSPHRASE $p", {"p": OTHER})
-        await asyncio.to_thread(blocking, *surface.address)
+    async with real_node(tmp_path / "store") as node:
+        await node.here.values("DEFINE VAULT own PASSPHRASE $p", {"p": OTHER})
+        await asyncio.to_thread(blocking, node.address)
 
 
-def blocking(host: str, port: int) -> None:
-    with Client(f"{host}:{port}", user="root", password=PASSWORD) as client:
+def blocking(address: str) -> None:
+    with Client(address, user="root", password=PASSWORD) as client:
         vault = client.vault("shop", "main", "own")
         assert repr(vault) == "<Vault shop.main.own>"
         assert vault.unseal(OTHER) > datetime.now(UTC)

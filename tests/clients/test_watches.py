@@ -25,9 +25,8 @@ from storeclient import (
     errors,
     feeds,
 )
-from surfaces.wire import NodeGate, WireSettings, WireSurface
-from surfaces.wire.connection import WireConnection
-from tests.nodes import PASSWORD, Running, running
+from tests.clients.real import RealNode, cut, real_node
+from tests.nodes import PASSWORD
 from tests.processes import PASSWORD as PROCESS_PASSWORD
 from tests.processes import USER, NodeProcess
 from tests.reliability import faulty
@@ -36,15 +35,7 @@ from tests.surfaces.wire.peers import until
 PAD = "x" * 60_000
 
 
-class WatchServer:
-    def __init__(self, here: Running, surface: WireSurface) -> None:
-        self.here, self.surface = here, surface
-        host, port = surface.address
-        self.address = f"{host}:{port}"
-
-    def client(self, user: str = "root", **more: Any) -> AsyncClient:
-        return AsyncClient(self.address, user=user, password=PASSWORD, **more)
-
+class WatchedNode(RealNode):
     async def seq(self, script: str, **parameters: Any) -> int:
         answer = await self.here.answer(script, {"pad": PAD, **parameters})
         if answer.refusal is not None:
@@ -56,23 +47,18 @@ class WatchServer:
         return self.here.node.open_feeds
 
     def cut(self) -> None:
-        for connection in list(self.surface._wire.connections):
-            assert isinstance(connection, WireConnection)
-            connection.abort()
+        cut(self.surface)
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[WatchServer]:
-    async with running(tmp_path / "store") as here:
-        await here.values("DEFINE TABLE t; DEFINE TABLE u")
-        surface = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
-        await surface.start()
-        yield WatchServer(here, surface)
-        await surface.close()
+async def house(tmp_path: Path) -> AsyncIterator[WatchedNode]:
+    async with real_node(tmp_path / "store") as node:
+        await node.here.values("DEFINE TABLE t; DEFINE TABLE u")
+        yield WatchedNode(node.here, node.surface)
 
 
 @pytest.fixture
-async def db(house: WatchServer) -> AsyncIterator[AsyncDatabase]:
+async def db(house: WatchedNode) -> AsyncIterator[AsyncDatabase]:
     async with house.client() as client:
         yield client.database("shop", "main")
 
@@ -82,18 +68,13 @@ async def first(watch: AsyncWatch) -> Change:
         return await anext(aiter(watch))
 
 
-async def following_one(changes: AsyncIterator[Change]) -> Change | None:
-    """What it brings next; None: it ends."""
-    return await anext(changes, None)
-
-
 async def some(changes: AsyncIterator[Any], count: int) -> list[Any]:
     async with asyncio.timeout(30):
         return [await anext(changes) for _ in range(count)]
 
 
 class TestChanges:
-    async def test_what_was_omitted_says_so(self, house: WatchServer, db: AsyncDatabase) -> None:
+    async def test_what_was_omitted_says_so(self, house: WatchedNode, db: AsyncDatabase) -> None:
         watch = db.watch("t", 0, before=True)
         await house.seq("CREATE t:1 SET a = $a", a="x" * (limits.FEED_CHANGE_BYTES - 1_000_000))
         await house.seq("UPDATE t:1 SET a = $a", a="y" * (limits.FEED_CHANGE_BYTES - 1_000_000))
@@ -101,7 +82,7 @@ class TestChanges:
         assert (updated.before, updated.missing) == (None, "omitted")
 
     async def test_without_a_start_it_begins_now(
-        self, house: WatchServer, db: AsyncDatabase
+        self, house: WatchedNode, db: AsyncDatabase
     ) -> None:
         await house.seq("CREATE t:1")
         watch = db.watch("t")
@@ -117,7 +98,7 @@ class TestChanges:
 
 
 class TestPosition:
-    async def test_another_watch_begins_there(self, house: WatchServer, db: AsyncDatabase) -> None:
+    async def test_another_watch_begins_there(self, house: WatchedNode, db: AsyncDatabase) -> None:
         await house.seq("CREATE t:1; CREATE t:2; CREATE t:3")
         first = db.watch("t", 0)
         commits = first.commits()
@@ -129,7 +110,7 @@ class TestPosition:
 
 class TestGoingOn:
     async def test_after_broken_connections_with_a_writer(
-        self, house: WatchServer, db: AsyncDatabase
+        self, house: WatchedNode, db: AsyncDatabase
     ) -> None:
         """20 times, at random: every commit once, in order."""
         rng, writing, number = random.Random(7), True, 0
@@ -163,7 +144,7 @@ class TestGoingOn:
         following.cancel()
 
     async def test_where_it_was_too_slow(
-        self, house: WatchServer, db: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
+        self, house: WatchedNode, db: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Its buffer is bounded; what does not fit is heard later, and nothing is lost."""
         monkeypatch.setattr(feeds, "BEHIND_BYTES", 100_000)
@@ -178,7 +159,7 @@ class TestGoingOn:
         assert len(set(ids)) == len(ids) == 91
 
     async def test_many_on_one_connection_are_told_apart(
-        self, house: WatchServer, db: AsyncDatabase
+        self, house: WatchedNode, db: AsyncDatabase
     ) -> None:
         watches = [aiter(db.watch("t", 0, where=f"n % 7 = {rest}")) for rest in range(7)]
         await house.seq("FOR $i IN 0..70 { CREATE type::record('t', $i) SET n = $i }")
@@ -189,7 +170,7 @@ class TestGoingOn:
 
 class TestTheEnd:
     async def test_a_table_that_was_declared_anew_meanwhile(
-        self, house: WatchServer, db: AsyncDatabase
+        self, house: WatchedNode, db: AsyncDatabase
     ) -> None:
         known = await house.seq("CREATE t:1")
         await house.seq("DROP TABLE t; DEFINE TABLE t")
@@ -197,7 +178,7 @@ class TestTheEnd:
             await first(db.watch("t", known))
         assert refused.value.detail["created"] > known
 
-    async def test_a_right_that_is_taken(self, house: WatchServer) -> None:
+    async def test_a_right_that_is_taken(self, house: WatchedNode) -> None:
         await house.here.values(
             f"DEFINE USER bob ROLE member PASSWORD '{PASSWORD}';"
             " GRANT READ ON TABLE shop.main.t TO bob"
@@ -215,7 +196,7 @@ class TestTheEnd:
 
 class TestMirror:
     async def test_there_is_no_hole_between_copy_and_feed(
-        self, house: WatchServer, db: AsyncDatabase
+        self, house: WatchedNode, db: AsyncDatabase
     ) -> None:
         writing, number = True, 0
 
@@ -355,9 +336,7 @@ class TestTheNodeAway:
         small = {faulty.FAULTS: "small"}
         node = NodeProcess(tmp_path / "store", words, small, module=faulty.MODULE).start()
         try:
-            async with AsyncClient(
-                "{}:{}".format(*node.address("wire")), user=USER, password=PROCESS_PASSWORD
-            ) as client:
+            async with AsyncClient(node.at("wire"), user=USER, password=PROCESS_PASSWORD) as client:
                 db = client.database("shop", "main")
                 await client.run(SETTING)
                 old = (await db.run("UPSERT t:1 SET n = 1")).seq
@@ -391,5 +370,4 @@ def process(tmp_path: Path) -> Iterator[NodeProcess]:
 
 
 def client_of(node: NodeProcess) -> Client:
-    host, port = node.address("wire")
-    return Client(f"{host}:{port}", user=USER, password=PROCESS_PASSWORD)
+    return Client(node.at("wire"), user=USER, password=PROCESS_PASSWORD)

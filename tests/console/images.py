@@ -64,8 +64,7 @@ OF_SEVERAL: Final = (CLUSTER, BUILDING)
 
 
 def fill(node: NodeProcess) -> None:
-    host, port = node.address("wire")
-    with Client(f"{host}:{port}", user=USER, password=PASSWORD) as client:
+    with Client(node.at("wire"), user=USER, password=PASSWORD) as client:
         client.query("DEFINE NAMESPACE shop; DEFINE DATABASE shop.main")
         client.use("shop", "main")
         client.query("DEFINE TABLE country; DEFINE TABLE city")

@@ -70,8 +70,7 @@ def test_a_table_and_a_database_are_restored_as_the_page_says(tmp_path: Path) ->
             assert ended.returncode == 0, ended.stderr
 
         def address(port: re.Match[str]) -> str:
-            host, found = serve_at[port[0]].address("wire")
-            return f"{host}:{found}"
+            return serve_at[port[0]].at("wire")
 
         rows = "[{ id: 1, a: 1 }, { id: 2, a: 2 }]"
         ask(

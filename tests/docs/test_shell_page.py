@@ -40,22 +40,21 @@ def test_flags_variables_and_shortcuts_are_named() -> None:
 
 def replayed(transcript: str, home: Path) -> str:
     """What a terminal shows when a person types what a transcript says they did."""
-    with serving(home / "store") as node:
-        host, port = node.address("wire")
+    with (
+        serving(home / "store") as node,
         # Without a password in the environment it is asked for.
-        with Terminal(
-            "shell", f"{host}:{port}", home=home, columns=WIDTH, STORE_PASSWORD=""
-        ) as terminal:
-            terminal.wait_for("password of root:")
-            terminal.type(PASSWORD + ENTER)
-            for line in transcript.splitlines():
-                found = PROMPT.fullmatch(line)
-                if found is not None:
-                    terminal.wait_prompt(found[1])
-                    terminal.enter(found[2])
-            assert terminal.wait_end() == 0
-            shown = terminal.text.splitlines()
-            return "".join(f"{line}\n" for line in shown if not machines.IMPATIENT.fullmatch(line))
+        Terminal("shell", node.at("wire"), home=home, columns=WIDTH, STORE_PASSWORD="") as terminal,
+    ):
+        terminal.wait_for("password of root:")
+        terminal.type(PASSWORD + ENTER)
+        for line in transcript.splitlines():
+            found = PROMPT.fullmatch(line)
+            if found is not None:
+                terminal.wait_prompt(found[1])
+                terminal.enter(found[2])
+        assert terminal.wait_end() == 0
+        shown = terminal.text.splitlines()
+        return "".join(f"{line}\n" for line in shown if not machines.IMPATIENT.fullmatch(line))
 
 
 def same(one: str, other: str) -> bool:

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from storeclient import AsyncClient, errors
+from storeclient import errors
 from surfaces import logs
 from surfaces.logs import RefusalLog
-from tests.clients.test_real_node import serving
+from tests.clients.real import client_of
 from tests.logbook import Logbook
-from tests.nodes import PASSWORD
 from tests.surfaces.http.conftest import bearer, node, port, raw, serve, surface
 from tests.surfaces.http.raw import Raw
 
@@ -31,10 +30,7 @@ async def test_over_http(raw: Raw, bearer: str, logbook: Logbook) -> None:
 
 
 async def test_over_the_wire(tmp_path: Path, logbook: Logbook) -> None:
-    async with (
-        serving(tmp_path / "store") as (_, address),
-        AsyncClient(address, user="root", password=PASSWORD, ns="shop", db="main") as client,
-    ):
+    async with client_of(tmp_path / "store", "RETURN 1") as client:
         with pytest.raises(errors.Thrown) as refused:
             await client.run("DEFINE SPACE s; THROW 'canary'")
         with pytest.raises(errors.NotASpace) as other:

@@ -174,6 +174,11 @@ REFUSED = [
     ("restore d -", "restore: <file> - is refused: it takes the name of a file"),
     ("backup d f --from 0", "backup: --from: 0 is refused"),
     ("serve d", "serve: give --http, --serve or both"),
+    ("d --join t --restore f", "--restore contradicts --join"),
+    ("d --join t --health", "--health contradicts --join"),
+    ("d --join", "--join needs a value"),
+    ("--join t", "no data directory"),
+    ("d --join t --keep-log 7d", "--keep-log applies to a serving node"),
 ]
 
 
@@ -322,18 +327,3 @@ def test_a_variable_that_was_to_be_filled_in_is_no_other_node(
     with pytest.raises(UsageRefused, match=f"{name} is set but empty"):
         understand(["d", "--http", ":0"], {name: text})
     assert serving(f"d --http :0 {flag}", **{name: text}).http is not None, "the flag wins"
-
-
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        ("d --join t --restore f", "--restore contradicts --join"),
-        ("d --join t --health", "--health contradicts --join"),
-        ("d --join", "--join needs a value"),
-        ("--join t", "no data directory"),
-        ("d --join t --keep-log 7d", "--keep-log applies to a serving node"),
-    ],
-)
-def test_join_is_refused(line: str, why: str) -> None:
-    with pytest.raises(UsageRefused, match=why):
-        understand(line.split(), {})

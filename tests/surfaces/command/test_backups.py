@@ -83,7 +83,7 @@ class Story:
             self._by_statement(node, folder)
             self._by_route(node)
             self.snapshots["wire"] = self.file("wire.storesnap")
-            at = ":".join(map(str, node.address("wire")))
+            at = node.at("wire")
             did("--at", at, "--backup", self.snapshots["wire"], "--user", USER)
             assert node.stop() == 0
         finally:
@@ -412,9 +412,7 @@ def test_who_comes_back_to_a_restored_store_is_told(tmp_path: Path) -> None:
         assert not _last(node, "LOCK 'k' IN s HOLDER 'me' EXPIRE 1h", place)["held"]
         for store in (position["store"], answer["store"]):
             there = Position(position["seq"], store, position["epoch"])
-            with Client(
-                ":".join(map(str, node.address("wire"))), user=USER, password=PASSWORD
-            ) as client:
+            with Client(node.at("wire"), user=USER, password=PASSWORD) as client:
                 changes = iter(client.database("n", "d").watch("t", there))
                 with pytest.raises(errors.Diverged):
                     next(changes)

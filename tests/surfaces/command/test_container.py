@@ -65,7 +65,7 @@ def test_a_check_asks_the_node(tmp_path: Path) -> None:
         key,
     )
     with serving(tmp_path / "store", *words) as node:
-        http, wire = ("{}:{}".format(*node.address(name)) for name in ("http", "wire"))
+        http, wire = node.at("http"), node.at("wire")
         tls = {"--cert": certificate}
         for healthy, given in (
             (True, {"--http": http, "--serve": wire, **tls}),

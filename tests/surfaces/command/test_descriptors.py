@@ -92,13 +92,13 @@ def test_the_answer_of_a_node_that_nobody_takes(tmp_path: Path) -> None:
             "DEFINE NAMESPACE n; DEFINE DATABASE n.d; USE n.d; DEFINE TABLE t; CREATE t:1 SET a = 1"
         )
         assert "error" not in answer, answer
-        host, port = node.address("wire")
+        wire = node.at("wire")
         for words in (
-            ("shell", f"{host}:{port}", "-c", "RETURN 1"),
-            ("shell", f"{host}:{port}", "--json", "-c", "RETURN 1; THROW 'no'"),
-            ("shell", f"{host}:{port}", "--csv", "-c", "RETURN 1"),
-            ("export", "n.d.t", "-", "--at", f"{host}:{port}", "--format", "jsonl"),
-            ("export", "n.d.t", "-", "--at", f"{host}:{port}", "--format", "csv"),
+            ("shell", wire, "-c", "RETURN 1"),
+            ("shell", wire, "--json", "-c", "RETURN 1; THROW 'no'"),
+            ("shell", wire, "--csv", "-c", "RETURN 1"),
+            ("export", "n.d.t", "-", "--at", wire, "--format", "jsonl"),
+            ("export", "n.d.t", "-", "--at", wire, "--format", "csv"),
         ):
             code, said = told_to(full, *words)
             assert (code, said.splitlines()[-1]) == (1, FULL), said

@@ -168,27 +168,23 @@ def test_newer_format(store: Path) -> None:
     assert tree(store) == before
 
 
-@pytest.mark.parametrize(
-    ("cert", "key", "says"),
-    [("missing", "missing", "--cert: "), ("not-pem", "not-pem", "not a certificate in PEM")],
-)
-def test_certificate(tmp_path: Path, cert: str, key: str, says: str) -> None:
-    (tmp_path / "not-pem").touch(0o600)
-    (tmp_path / "not-pem").write_text("x")
+def test_certificates(tmp_path: Path) -> None:
+    missing, not_pem = tmp_path / "missing", tmp_path / "not-pem"
+    not_pem.touch(0o600)
+    not_pem.write_text("x")
+    old, key = self_signed(tmp_path, "old", datetime(2025, 3, 1, 12, tzinfo=UTC))
     before = tree(tmp_path)
-    words = ("--cert", str(tmp_path / cert), "--cert-key", str(tmp_path / key))
-    refused(str(tmp_path / "store"), *SERVE, *words, code=1, says=says)
-    assert tree(tmp_path) == before
-
-
-def test_certificate_that_has_expired(tmp_path: Path) -> None:
-    expired = datetime(2025, 3, 1, 12, tzinfo=UTC)
-    chain, key = self_signed(tmp_path, "old", expired)
-    before = tree(tmp_path)
-    says = f"--cert: {chain}: the certificate expired on 2025-03-01 12:00:00 UTC; the clock says 20"
-    words = ("--cert", str(chain), "--cert-key", str(key))
-    refused(str(tmp_path / "store"), *SERVE, *words, code=1, says=says)
-    assert tree(tmp_path) == before
+    expired = (
+        f"--cert: {old}: the certificate expired on 2025-03-01 12:00:00 UTC; the clock says 20"
+    )
+    for chain, key_given, says in (
+        (missing, missing, "--cert: "),
+        (not_pem, not_pem, "not a certificate in PEM"),
+        (old, key, expired),
+    ):
+        words = ("--cert", str(chain), "--cert-key", str(key_given))
+        refused(str(tmp_path / "store"), *SERVE, *words, code=1, says=says)
+        assert tree(tmp_path) == before
 
 
 def test_backup_folder_that_is_none(tmp_path: Path) -> None:

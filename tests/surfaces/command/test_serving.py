@@ -9,7 +9,6 @@ import re
 import resource
 import signal
 import socket
-import ssl
 import stat
 import subprocess
 import time
@@ -22,7 +21,6 @@ from bench.ports import free_port
 from surfaces.command.serving import _warn_in_the_clear
 from surfaces.command.stopping import STAGES
 from tests import seccomp
-from tests.certificates import self_signed
 from tests.logbook import Logbook
 from tests.processes import PASSWORD, NodeProcess, begin, command_line, environment, run, serving
 from tests.reliability import faulty
@@ -53,21 +51,16 @@ def test_serving_other_machines_without_tls_is_warned_of(logbook: Logbook, tmp_p
         assert not [line for line in node.lines if "TLS" in line["event"]]
 
 
-def test_an_interrupt_ends_it_in_four_stages(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM] * 5], ids=repr)
+def test_a_signal_ends_it_in_four_stages_and_another_skips_none(
+    tmp_path: Path, signals: list[signal.Signals]
+) -> None:
     with serving(tmp_path / "store") as node:
-        node.signal(signal.SIGINT)
+        for each in signals:
+            node.signal(each)
         assert node.wait() == 0
         assert stages(node) == list(enumerate(STAGES, 1))
         assert node.events().index("node stopped") > node.events().index("stopping")
-
-
-def test_as_sigterm_does_and_a_second_signal_does_not_skip_the_close(tmp_path: Path) -> None:
-    with serving(tmp_path / "store") as node:
-        for _ in range(5):
-            node.signal()
-        assert node.wait() == 0
-        assert stages(node) == list(enumerate(STAGES, 1))
-        assert "node stopped" in node.events()
 
 
 UNSET = {"STORE_USER": "", "STORE_PASSWORD": ""}
@@ -187,21 +180,6 @@ def test_a_store_with_users_does_not_ask_what_its_first_owner_would_be(tmp_path:
             body = {"user": "ana", "password": PASSWORD}
             assert node.request("POST", "/session", body, user=None).status == 200
             node.stop()
-
-
-def test_tls_on_both_surfaces(tmp_path: Path) -> None:
-    chain, key = self_signed(tmp_path, "node")
-    trust = ssl.create_default_context(cafile=str(chain))
-    words = (*NodeProcess.words, "--cert", str(chain), "--cert-key", str(key))
-    with serving(tmp_path / "store", *words) as node:
-        host, port = node.address("http")
-        with urllib.request.urlopen(f"https://{host}:{port}/health", context=trust) as answer:
-            assert json.load(answer)["status"] == "well"
-        with (
-            socket.create_connection(node.address("wire")) as plain,
-            trust.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
-        ):
-            assert secured.version() in ("TLSv1.2", "TLSv1.3")
 
 
 def test_service_manager_is_told(tmp_path: Path) -> None:
@@ -337,7 +315,7 @@ def test_a_node_shows_what_it_was_started_with(tmp_path: Path) -> None:
     with serving(tmp_path / "store") as node:
         info = node.script("INFO FOR NODE")["results"][0]["value"]
         found = {one["surface"]: one["address"] for one in info["surfaces"]}
-        wanted = {name: ":".join(map(str, node.address(name))) for name in ("http", "wire")}
+        wanted = {name: node.at(name) for name in ("http", "wire")}
     assert found == wanted
     assert [one["tls"] for one in info["surfaces"]] == [False, False]
     assert info["settings"]["directory"] == str(tmp_path / "store")

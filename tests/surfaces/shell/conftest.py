@@ -41,8 +41,7 @@ class Here:
 
     @property
     def address(self) -> str:
-        host, port = self.node.address("wire")
-        return f"{host}:{port}"
+        return self.node.at("wire")
 
     @property
     def place(self) -> str:

@@ -239,12 +239,11 @@ def test_tls(here: Here, tmp_path: Path) -> None:
     words = ("--serve", "127.0.0.1:0", "--http", "127.0.0.1:0")
     pair = ("--cert", str(chain), "--cert-key", str(key))
     with serving(tmp_path / "store", *words, *pair) as node:
-        host, port = node.address("wire")
-        trusting = here.run("shell", f"{host}:{port}", "--ca", str(chain), "-c", "RETURN 1")
+        trusting = here.run("shell", node.at("wire"), "--ca", str(chain), "-c", "RETURN 1")
         assert trusting == (0, "1\n", "")
-        code, _, err = here.run("shell", f"{host}:{port}", "--tls", "-c", "RETURN 1")
+        code, _, err = here.run("shell", node.at("wire"), "--tls", "-c", "RETURN 1")
         assert code == 3 and "not trusted" in err
-        code, _, err = here.run("shell", f"{host}:{port}", "--ca", str(key), "-c", "RETURN 1")
+        code, _, err = here.run("shell", node.at("wire"), "--ca", str(key), "-c", "RETURN 1")
         assert code == 2 and "no certificates" in err
         with_tls, in_clear = ("--ca", str(chain)), ()
         for of, surface, flags, says in (
@@ -256,8 +255,7 @@ def test_tls(here: Here, tmp_path: Path) -> None:
             (here.node, "wire", with_tls, "does not speak TLS"),
         ):
             with case(of is node, surface, flags):
-                host, port = of.address(surface)
-                code, _, err = here.run("shell", f"{host}:{port}", *flags, "-c", "RETURN 1")
+                code, _, err = here.run("shell", of.at(surface), *flags, "-c", "RETURN 1")
                 assert code == 3 and says in err, err
         with pytest.raises(HTTPError) as refused:  # in clear, where HTTPS is spoken
             urlopen("http://{}:{}/".format(*node.address("http")))
