@@ -15,7 +15,7 @@ from language.search.compiled import analyzer_of, digest_of, pack_definition
 from protocol import limits, order
 from protocol.errors import BadRequest, Draining, Unknown
 from protocol.rights import DEFINE, INFO, NOTHING, SecurableKind
-from protocol.values import NONE, RecordId, Value, paced
+from protocol.values import NONE, RecordId, Value
 from storage.catalog import tables
 from storage.catalog.tables import Table
 from storage.indexes import index_rows
@@ -173,28 +173,17 @@ def info_for_index(run: Execution, statement: tree.Info, table: Table) -> Value:
     return {**told, **_progress(run, table, index)}
 
 
-_WEIGHED: Final = 500
-"""Fresh records whose bytes are read; of more, the bytes are estimated."""
-
-
 def _segments(run: Execution, table: Table, index: Index) -> dict[str, Value]:
     """Describe the segments of a FULLTEXT index and its backlog."""
     tx = run.transaction
     known = segments.heads(tx.scan, index.entries)
-    fresh, some = 0, list[bytes]()
-    for ids in segments.fresh_ids(tx.scan, index.entries):
-        fresh += len(ids)
-        some += ids[: _WEIGHED - len(some)]
-        run.tick()
-    weighed = 0
-    for id in paced(some, run.tick):
-        weighed += len(tx.get(table.prefix + id) or b"")
+    fresh, size = segments.fresh_backlog(tx, table.prefix, index.entries, run.tick)
     return {
         "records": sum(head.live for head in known),
         "terms": sum(head.terms for head in known),
         "tokens": sum(sum(head.words) for head in known),
         "segments": len(known),
-        "fresh": {"records": fresh, "bytes": weighed * fresh // len(some) if some else 0},
+        "fresh": {"records": fresh, "bytes": size},
         "bytes": sum(head.size for head in known),
     }
 

@@ -33,7 +33,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from protocol import binary
 from protocol.bounded_cache import BoundedCache
-from protocol.values import Tick
+from protocol.values import Tick, paced
 from storage.formats import keys
 from storage.formats.keys import Pair
 from storage.indexes.fresh_markers import FRESH
@@ -425,6 +425,24 @@ def count_fresh(scan: Scan, prefix: bytes, tick: Tick) -> int:
         found += len(ids)
         tick()
     return found
+
+
+def fresh_backlog(tx: Transaction, records: bytes, prefix: bytes, tick: Tick) -> tuple[int, int]:
+    """Return the number of marked records, and their bytes: an estimate beyond `WEIGHED` records.
+
+    :param records: prefix of the records of the table
+    """
+    count, some = 0, list[bytes]()
+    for ids in fresh_ids(tx.scan, prefix):
+        count += len(ids)
+        some += ids[: WEIGHED - len(some)]
+        tick()
+    size = sum(len(tx.get(records + id) or b"") for id in paced(some, tick))
+    return count, size * count // len(some) if some else 0
+
+
+WEIGHED: Final = 500
+"""Marked records whose bytes are read."""
 
 
 def fresh_ids(scan: Scan, prefix: bytes) -> Iterator[list[bytes]]:
