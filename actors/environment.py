@@ -172,9 +172,10 @@ class SystemScheduler:
             answer = await process.stdout.read()
             await process.wait()
         finally:
-            # Cancelled, or the loop ends.
+            # Cancelled: its pipes are closed when it has ended.
             if process.returncode is None:
                 process.kill()
+                await process.communicate()
         if process.returncode:
             raise OSError(f"{module} ended with {process.returncode}")
         return answer

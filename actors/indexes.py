@@ -97,6 +97,13 @@ class IndexBuilderHandle:
     def __init__(self) -> None:
         self.queries = LiveQueries()
         """Recent query vectors of VECTOR indexes."""
+        self.ending: set[asyncio.Task[None]] = set()
+        """Trainings that end their processes, of builders that were stopped."""
+
+    async def ended(self) -> None:
+        """Wait until no process of a training is left; the builder was stopped."""
+        if self.ending:
+            await asyncio.wait(self.ending)
 
     def wake(self) -> None:
         """Notify the builder of a declared index that is not built yet."""
@@ -114,6 +121,7 @@ class IndexesActor(LoopActor):
 
     def __init__(self, runtime: Runtime, indexes: IndexBuilderHandle, committer: Committer) -> None:
         super().__init__(runtime)
+        self._handle = indexes
         self._committer = committer
         self._unfinished: list[bytes] = []
         """Keys of the declarations that the search has found, to be built next."""
@@ -143,7 +151,10 @@ class IndexesActor(LoopActor):
         if self._next_fold is not None:
             self._next_fold.cancel()
         self._folds.close()
-        self._training.close()
+        training = self._training.close()
+        if training is not None:
+            self._handle.ending.add(training)
+            training.add_done_callback(self._handle.ending.discard)
 
     @handles(FoldRecords)
     def fold(self, _message: FoldRecords) -> None:

@@ -274,6 +274,7 @@ class Node(NodeParts):
         A node that joins the cluster may have requested the first copy meanwhile.
         """
         async with AsyncExitStack() as closing:
+            closing.push_async_callback(self._index_builds.ended)
             for place in self._places:
                 closing.push_async_callback(place.stop)
 

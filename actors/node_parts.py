@@ -117,6 +117,7 @@ class NodeParts:
         self._executor: Executor | None = None
         self._spaces: SpaceService | None = None
         self._topics: TopicService | None = None
+        self._index_builds = IndexBuilderHandle()
 
     def start_parts(self) -> None:
         """Start all components. The store is open, and the state replayed up to the log."""
@@ -232,7 +233,7 @@ class NodeParts:
             runtime, committer, self.executor, self.roles, sessions, self.rights, self.statements
         )
         self._topics = self.topics = TopicService(runtime, committer, self.roles, self.rights)
-        self._index_builds = indexes = IndexBuilderHandle()
+        indexes = self._index_builds
         self._indexes = self._supervise(
             lambda: IndexesActor.start(runtime, indexes, committer), refoldable=True
         )

@@ -70,10 +70,11 @@ class VectorTraining:
                 self._task.add_done_callback(self._ended)
                 return
 
-    def close(self) -> None:
-        """End the training: nothing of it is kept."""
+    def close(self) -> asyncio.Task[None] | None:
+        """End the training: nothing of it is kept. Return its task, while that ends its process."""
         if self._task is not None:
             self._task.cancel()
+        return self._task
 
     def _wants(self, engine: EngineReader, index: Index) -> bool:
         if index.vector is None or not index.is_complete or index.state == FAILED:

@@ -325,6 +325,8 @@ def inserted_or_changed(model: Model, given: list[tuple[int, Row]]) -> list[Row]
         other = id if id in model.rows else model.holder(id, content)
         if other in changes:
             raise Refused("AlreadyExists" if other == id else "Duplicate")
+        if other not in (None, id) and any(id == one for one, _ in parts if one not in changes):
+            raise Refused("AlreadyExists")  # by another of the rows, whatever else it meets
         if other is not None:
             before = model.rows[other]
             after = {**before, "a": before["a"] + 1, "b": content.get("b", NONE)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 import actors.vector_training
-from actors.environment import SystemScheduler
 from protocol.errors import NotAllowed
 from tests.callers import declare
 from tests.nodes import Running, running
@@ -121,15 +119,16 @@ async def test_lists_are_trained_and_stay(tmp_path: Path) -> None:
 async def test_a_training_that_was_killed_is_begun_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = asyncio.Event()
+    """Its process has ended when the node has stopped."""
+    asked, create = asyncio.Event(), asyncio.create_subprocess_exec
 
-    async def never(self: SystemScheduler, module: str, request: Sequence[bytes]) -> bytes:
+    async def heard(*words: Any, **more: Any) -> asyncio.subprocess.Process:
+        process = await create(*words, **more)
         asked.set()
-        await asyncio.Event().wait()
-        return b""
+        return process
 
     with monkeypatch.context() as hindered:
-        hindered.setattr(SystemScheduler, "compute", never)
+        hindered.setattr(asyncio, "create_subprocess_exec", heard)
         async with running(tmp_path / "store") as node:
             await node.answer(SETUP, {"rows": ROWS})
             await asked.wait()
