@@ -16,7 +16,9 @@ from tests.actors.live import running_scripts
 from tests.nodes import OWNER, PASSWORD, Running
 
 ROWS = 4_000
-UPDATE = "UPDATE thing SET n = n + 1 RETURN NONE"
+LONG = "array::len(array::map(0..40, |$x| $x))"
+"""Takes each record some time."""
+UPDATE = f"UPDATE thing SET n = n + 1 + 0 * {LONG} RETURN NONE"
 
 
 @pytest.fixture
