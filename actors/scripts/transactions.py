@@ -267,7 +267,9 @@ class ScriptRun(Execution):
         self._first, self._end = first, end
         held, done = 0 if self._held is None else self._held.held, len(self.results)
         # The state that every attempt starts from: a failed attempt changes any of it.
-        self._before = self.place, self.variables, self.iterations, self._kept, held, done
+        self._before = (
+            self.place, self.variables, self.iterations, self._kept, self._answers, held, done,
+        )  # fmt: skip
         self._written_before = self.written
         shown, self._due_us = self.ticket, 0
         try:
@@ -310,7 +312,7 @@ class ScriptRun(Execution):
 
     def begin_attempt(self) -> Transaction:
         """Begin the next attempt from the state before the first."""
-        self.place, variables, self.iterations, kept, held, done = self._before
+        self.place, variables, self.iterations, kept, self._answers, held, done = self._before
         self.variables = variables.copy()
         self._kept = None if kept is None else kept.copy()
         if self._held is not None:

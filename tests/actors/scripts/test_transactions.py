@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from typing import Any
 
 import pytest
 
 from protocol.errors import (
     AlreadyExists,
+    AnswerTooLarge,
     Conflict,
     NotInTransaction,
     Thrown,
@@ -176,6 +178,28 @@ async def test_a_statement_that_lost_its_race_is_run_again(node: Running) -> Non
     await long
     assert await node.value("SELECT VALUE n FROM thing:4999") == [11]
     assert await node.value("SELECT VALUE n FROM thing:1") == [1]
+
+
+async def test_what_is_run_again_is_measured_again(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its results may have grown since."""
+    committer, given = node.node.committer, {"a": {"x": "few"}}
+    commit, attempts = committer.commit, []
+
+    def raced(*of: Any) -> Any:
+        attempts.append(of)
+        if len(attempts) > 1:
+            return commit(*of)
+        given["a"]["x"] = "many" * 1_000
+        raise Conflict("a record was written meanwhile")
+
+    monkeypatch.setattr(committer, "commit", raced)
+    answer = await node.answer(
+        "BEGIN; CREATE thing:1 RETURN NONE; RETURN $a; COMMIT", given, answer_bytes=1_000
+    )
+    assert isinstance(answer.refusal, AnswerTooLarge)
+    assert len(attempts) == 1 and await count(node) == 0
 
 
 async def test_one_that_loses_every_race_is_refused_as_a_conflict(
