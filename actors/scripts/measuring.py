@@ -171,7 +171,9 @@ def current(run: Execution, index: Index) -> Recall | None:
     from storage.search import centroids
 
     known = centroids.trainings(get, index)
-    return recall_rows.find(get, index, known[-1].digest if known else centroids.NO_LISTS)
+    return recall_rows.find(
+        run.transaction, index, known[-1].digest if known else centroids.NO_LISTS
+    )
 
 
 def described(run: Execution, table: Table, index: Index, recall: Recall) -> dict[str, Value]:

@@ -1,7 +1,8 @@
 """Rows of measured recall: one for each VECTOR index that was measured.
 
-A commit keeps it, so that followers have it too. It is in no snapshot, backup or hash: a restored
-index is unmeasured. A row counts only for the lists that it was measured with.
+A commit keeps it, so that followers have it too. It is in no snapshot and no hash. A log has it, so
+a row names its store: an index of a restored store is unmeasured. A row counts only for the lists
+that it was measured with.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import Any
 
 from protocol import binary
 from storage.indexes.entries import Index
-from storage.search.segments import Get
 from storage.txn.transaction import Transaction
 
 
@@ -44,21 +44,24 @@ class Recall:
 
 def put(tx: Transaction, index: Index, recall: Recall) -> None:
     """Write the row of an index."""
-    row = {name: getattr(recall, name) for name in Recall.__slots__}
+    row: dict[str, Any] = {name: getattr(recall, name) for name in Recall.__slots__}
+    row["store"] = tx.store
     row["curve"] = [list(one) for one in recall.curve]
     row["others"] = [list(one) for one in recall.others]
     tx.put(index.recall, binary.pack(row))
 
 
-def find(get: Get, index: Index, lists: bytes) -> Recall | None:
+def find(tx: Transaction, index: Index, lists: bytes) -> Recall | None:
     """Return the measured recall of an index; None: it is unmeasured.
 
     :param lists: digest of the lists that the index has now
     """
-    value = get(index.recall)
+    value = tx.get(index.recall)
     if value is None:
         return None
     row: Any = binary.unpack_object(value)
+    if row.pop("store", None) != tx.store:
+        return None
     row["curve"] = tuple(map(tuple, row["curve"]))
     row["others"] = tuple(map(tuple, row["others"]))
     found = Recall(**row)

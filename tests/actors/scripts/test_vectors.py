@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,7 +13,10 @@ from typing import Any
 import pytest
 
 import actors.vector_training
+from actors.backups.restoring import RestoreOptions, restore
+from actors.environment import system_environment
 from protocol.errors import NotAllowed
+from storage.backups.state_builder import no_progress
 from tests.callers import declare
 from tests.nodes import Running, running
 
@@ -163,13 +167,21 @@ async def test_recall_is_measured_and_sets_the_lists(tmp_path: Path) -> None:
         told = await node.value("MEASURE INDEX emb ON doc QUERIES 30 K 3 PROBES 2")
         assert (told["of"], told["probes"], told["k"]) == ("live", 2, 3)
         assert (await until(node))["probes"] == 2
-    async with running(tmp_path / "store") as node:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    async with running(tmp_path / "store", settings={"backup_dir": str(folder)}) as node:
         assert (await until(node))["recall"] == told
+        await node.value("BACKUP LOG TO 'log'")
         await node.values("UPDATE doc SET v = [1, 2, 3, n] WHERE n < 20 RETURN NONE")
         changed = (await until(node))["recall"]
         assert changed["state"] == "stale" and 0.1 < changed["changed"] < 0.3
         await node.values("REBUILD INDEX emb ON doc")
         assert (await until(node))["recall"] == "unmeasured"
+    environment, wanted = system_environment(), RestoreOptions(str(tmp_path / "restored"))
+    with closing(environment.fs.open_read(str(folder / "log"))) as file:
+        list(restore(environment, file, wanted, no_progress))
+    async with running(tmp_path / "restored") as node:
+        assert (await until(node, lists=136))["recall"] == "unmeasured"
 
 
 async def test_what_can_not_be_measured(node: Running) -> None:

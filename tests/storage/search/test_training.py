@@ -92,8 +92,8 @@ def test_lists_are_in_snapshots_and_recall_is_not() -> None:
         store.commit(tx)
     store.durable()
     with store.begin_transaction() as tx:
-        assert recall_rows.find(tx.get, index, digest) == found
-        assert recall_rows.find(tx.get, index, b"other") is None
+        assert recall_rows.find(tx, index, digest) == found
+        assert recall_rows.find(tx, index, b"other") is None
     held = [
         key
         for start, end in keys.LOGGED
