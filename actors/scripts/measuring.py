@@ -62,7 +62,7 @@ def measured(
     """Return the recall of an index at the snapshot of a statement."""
     # They import numpy, which nodes without such an index don't load.
     from storage.search import centroids
-    from storage.search.recall import LEAST_LIVE, Measurement, Sample, stacked
+    from storage.search.recall import LEAST_LIVE, Measurement
 
     count, k = over.queries, over.k
     if not LEAST <= count <= MOST:
@@ -75,10 +75,10 @@ def measured(
     samples: list[Sample] = []
     if over.vectors is not None:
         rows = _given(run, run.evaluate(over.vectors), options)
-        samples.append(Sample("given", stacked(rows, options)))
+        samples.append(_sample(run, "given", rows, options))
     live = run.services.indexes.queries.of(index.entries)
     if len(live) >= LEAST_LIVE:
-        samples.append(Sample("live", stacked(live, options)))
+        samples.append(_sample(run, "live", live, options))
     samples.append(_run(run, measurement.stored(count)))
     samples = [one for one in samples if len(one.vectors) >= LEAST]
     if not samples:
@@ -131,6 +131,17 @@ def _given(run: Execution, value: Any, options: VectorOptions) -> list[list[Any]
                 f"WITH takes vectors, each an {wanted}, not {found}", wanted=wanted, found=found
             )
     return value
+
+
+def _sample(run: Execution, of: str, rows: Sequence[Any], options: VectorOptions) -> Sample:
+    from storage.search.recall import Sample
+    from storage.search.vectors import float_vector, stacked
+
+    vectors = []
+    for one in rows:
+        vectors.append(float_vector(one, options))
+        run.tick()
+    return Sample(of, stacked(vectors))
 
 
 def _points(

@@ -30,6 +30,7 @@ from storage.search import centroids
 from storage.search.contents import VectorReader
 from storage.search.segments import Head
 from storage.search.vectors import (
+    RERANKED,
     Bounds,
     Compared,
     Exact,
@@ -53,8 +54,6 @@ _MORE: Final = 4
 _HIT_BYTES: Final = 16
 WIDENING: Final = 0.6
 """Exponent by which the number of lists grows where fewer rows pass."""
-RERANKED: Final = 4
-"""Records that are compared exactly for each wanted one, with I8."""
 KNOWN_BYTES: Final = 8 * 1024 * 1024
 """Memory of the vectors of fresh records that are kept for further queries."""
 

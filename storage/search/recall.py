@@ -12,10 +12,11 @@ of the state, see `storage/search/recall_rows.py`. Imports numpy.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from math import sqrt
+from math import isqrt, sqrt
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -27,15 +28,25 @@ from storage.search import centroids
 from storage.search.contents import VectorReader
 from storage.search.postings import live_records
 from storage.search.segments import Get, Scan, Segment, fresh_ids, heads
-from storage.search.vectors import Floats, Numbers, VectorSegment, float_vector, form_digest
+from storage.search.vectors import (
+    RERANKED,
+    Floats,
+    Numbers,
+    VectorSegment,
+    float_vector,
+    form_digest,
+)
 
 LEAST_LIVE: Final = 50
 """Fewest live queries that are measured."""
 _ROWS: Final = 256
-"""Vectors that are compared with all queries in one step."""
+"""Vectors that are compared with some queries in one step."""
+_PRODUCTS: Final = 10_000_000
+"""Most products of numbers in one step."""
+_SELECTED: Final = 250_000
+"""Most distances of which the least are selected in one step."""
 _LADDER: Final = 1.06
 """Ratio of two numbers of lists of the curve."""
-RERANKED: Final = 4
 _FRESH: Final = 0xFFFF
 """Segment of the label of a fresh record."""
 Steps = Generator[None, None, Any]
@@ -145,8 +156,7 @@ class Measurement:
                         rows = yield from self._of_records(segment, numbers)
                     label = (number << 32) + (list_number << 16) + numbers
                     for at in range(0, len(numbers), _ROWS):
-                        if best.add(rows[at : at + _ROWS], label[at : at + _ROWS]):
-                            yield
+                        yield from best.add(rows[at : at + _ROWS], label[at : at + _ROWS])
         for at in range(0, len(self._fresh), _ROWS):
             found = [
                 (one, self.vector(id)) for one, id in enumerate(self._fresh[at : at + _ROWS], at)
@@ -154,9 +164,9 @@ class Measurement:
             held = [(one, row) for one, row in found if row is not None]
             if held:
                 label = (_FRESH << 32) + np.array([one for one, _ in held], np.int64)
-                best.add(np.stack([row for _, row in held]), label)
+                yield from best.add(np.stack([row for _, row in held]), label)
             yield
-        best.flush()
+        yield from best.flush()
         return best
 
     def _of_records(self, segment: VectorSegment, numbers: Numbers) -> Steps:
@@ -223,22 +233,32 @@ class Measurement:
 
     def _rough_hits(self, vector: Floats, labels: Numbers, ranks: Numbers, steps: Numbers) -> Steps:
         """Return the neighbours that are among those that bytes rank first, by number of lists."""
-        rough, lists, of = yield from self._rough(vector, set(labels.tolist()))
+        wanted, of = self.k * RERANKED, dict.fromkeys(labels.tolist(), -np.inf)
+        parts: list[tuple[int, Any]] = yield from self._rough(vector, of)
         found = np.zeros(len(steps))
-        wanted = self.k * RERANKED
-        for at, step in enumerate(steps.tolist()):
-            read = rough[lists < step]
-            border = np.inf if len(read) <= wanted else np.partition(read, wanted - 1)[wanted - 1]
-            found[at] = sum(
-                rank < step and of.get(label, -np.inf) <= border
+        read, border, at = np.zeros(0), np.inf, 0
+        for number, step in enumerate(steps.tolist()):
+            before = at
+            while at < len(parts) and parts[at][0] < step:
+                at += 1
+            read = np.concatenate([read, *(far for _, far in parts[before:at])])
+            if len(read) > wanted:
+                read = np.partition(read, wanted - 1)[:wanted]
+                border = read[-1]
+            found[number] = sum(
+                rank < step and of[label] <= border
                 for label, rank in zip(labels.tolist(), ranks.tolist(), strict=True)
             )
+            yield
         return found
 
-    def _rough(self, vector: Floats, wanted: set[int]) -> Steps:
-        """Return the distances of all vectors by their bytes, the ranks of their lists, and the
-        distances of some records."""
-        rough, lists, of = [], [], {}
+    def _rough(self, vector: Floats, of: dict[int, float]) -> Steps:
+        """Return the distances of all vectors by their bytes in parts, each with the rank of its
+        list, the nearest first.
+
+        :param of: labels of records, whose distances are entered
+        """
+        parts = []
         for number, (segment, live, digest) in enumerate(self._segments):
             known = self._known.get(digest)
             order = [] if known is None else known.order(vector, self.options).tolist()
@@ -247,15 +267,12 @@ class Measurement:
                 for part in segment.parts(list_number):
                     kept = live[part.numbers]
                     far = _distances(self.options, part.floats[kept], vector[None, :])[0]
-                    rough.append(far)
-                    lists.append(np.full(len(far), rank.get(list_number, 0)))
+                    parts.append((rank.get(list_number, 0), far))
                     label = (number << 32) + (list_number << 16) + part.numbers[kept]
-                    for one in wanted.intersection(label.tolist()):
+                    for one in of.keys() & label.tolist():
                         of[one] = float(far[label == one][0])
-                yield
-        if not rough:
-            return np.zeros(0), np.zeros(0, np.int64), of
-        return np.concatenate(rough), np.concatenate(lists), of
+                    yield
+        return sorted(parts, key=itemgetter(0))
 
 
 _RANKED: Final = 4_096
@@ -266,34 +283,41 @@ class _Best:
 
     def __init__(self, options: VectorOptions, queries: Floats, most: int) -> None:
         self._options, self._queries, self._most = options, queries, most
-        self._far: Any = np.zeros((len(queries), 0), np.float32)
-        self._labels: Numbers = np.zeros((len(queries), 0), np.int64)
+        self._far: Any = np.full((len(queries), most), np.inf, np.float32)
+        self._labels: Numbers = np.full((len(queries), most), -1, np.int64)
         self._waiting: list[tuple[Floats, Numbers]] = []
+        # A product of square blocks is the fastest.
+        block = isqrt(_PRODUCTS // options.dimension)
+        self._block = min(block, max(_SELECTED // (_ROWS + most), 1))
+        """Vectors that are compared with as many queries in one step."""
 
-    def add(self, rows: Floats, labels: Numbers) -> bool:
-        """Add vectors. Return True if some were compared."""
+    def add(self, rows: Floats, labels: Numbers) -> Steps:
+        """Add vectors, at most `_ROWS`."""
+        if sum(len(some) for _, some in self._waiting) + len(rows) > _ROWS:
+            yield from self.flush()
         self._waiting.append((rows, labels))
-        if sum(len(some) for _, some in self._waiting) < _ROWS:
-            return False
-        self.flush()
-        return True
 
-    def flush(self) -> None:
+    def flush(self) -> Steps:
         """Compare those that wait."""
         if not self._waiting:
             return
         rows = np.concatenate([some for some, _ in self._waiting])
         labels = np.concatenate([some for _, some in self._waiting])
         self._waiting.clear()
-        far = _distances(self._options, rows, self._queries)
-        far = np.concatenate([self._far, far], axis=1)
-        every = np.concatenate(
-            [self._labels, np.broadcast_to(labels, (len(self._queries), len(labels)))], axis=1
-        )
-        if far.shape[1] > self._most:
+        for at in range(0, len(self._queries), self._block):
+            block = slice(at, at + self._block)
+            parts = [self._far[block]]
+            for start in range(0, len(rows), self._block):
+                some = rows[start : start + self._block]
+                parts.append(_distances(self._options, some, self._queries[block]))
+                yield
+            far = np.concatenate(parts, axis=1)
+            every = np.broadcast_to(labels, (len(far), len(labels)))
+            every = np.concatenate([self._labels[block], every], axis=1)
             kept = np.argpartition(far, self._most - 1, axis=1)[:, : self._most]
-            far, every = np.take_along_axis(far, kept, 1), np.take_along_axis(every, kept, 1)
-        self._far, self._labels = far, every
+            self._far[block] = np.take_along_axis(far, kept, 1)
+            self._labels[block] = np.take_along_axis(every, kept, 1)
+            yield
 
     def of(self, query: int, own: int) -> tuple[Numbers, Any]:
         """Return labels and distances of the vectors nearest to a query, but for its own."""
@@ -363,8 +387,3 @@ def setting(points: Sequence[Point], target: float) -> Point:
     """
     wanted = min(target, points[-1].low)
     return next(one for one in points if one.low >= wanted)
-
-
-def stacked(vectors: Iterable[Sequence[Any]], options: VectorOptions) -> Floats:
-    """Return vectors as they are compared."""
-    return np.stack([float_vector(one, options) for one in vectors])

@@ -32,6 +32,8 @@ PART_BYTES: Final = 64 * 1024
 """Size of a part, at most."""
 FORMAT: Final = b"1"
 """Form of the segments: those of another form are read by nobody."""
+RERANKED: Final = 4
+"""Records that are compared exactly for each wanted one, with I8."""
 _BATCH: Final = 64
 """Vectors that are assigned to lists in one step."""
 

@@ -17,7 +17,7 @@ from storage.formats import keys
 from storage.formats.keys import SEQUENCE_BYTES
 from storage.indexes.vector_options import VectorOptions
 from storage.records.records import RecordChanges
-from storage.search import centroids
+from storage.search import centroids, recall
 from storage.search.centroids import Centroids
 from storage.search.recall import (
     Measurement,
@@ -26,16 +26,20 @@ from storage.search.recall import (
     interval,
     ladder,
     setting,
-    stacked,
     student,
 )
 from storage.search.training import Request, answer_of, read_answer
-from storage.search.vectors import VectorSegment
+from storage.search.vectors import VectorSegment, float_vector
 from storage.txn.transaction import Transaction
 from tests.storage.search.history import run_of
 from tests.storage.search.vector_history import VectorBook
 
 SIZE, LISTS, DIMENSION, K = 500, 24, 6, 5
+
+
+def compared(rows: list[list[float]], options: VectorOptions) -> Any:
+    """Vectors as they are compared."""
+    return np.stack([float_vector(one, options) for one in rows])
 
 
 def drawn(seed: int, count: int) -> list[list[float]]:
@@ -51,7 +55,7 @@ def made(options: VectorOptions, seed: int = 0) -> VectorBook:
     store = VectorBook(options)
     store.define_vector()
     rows = drawn(seed, SIZE)
-    sample = [stacked(rows, options)]
+    sample = [compared(rows, options)]
     found = read_answer(answer_of(b"".join(Request(seed, LISTS, False, sample).pack())), DIMENSION)
     with store.begin_transaction() as tx:
         centroids.put(tx, store.table(tx).indexes[0], found, SIZE)
@@ -116,7 +120,7 @@ OPTIONS = [
 def test_the_curve_is_what_searches_find(options: VectorOptions) -> None:
     store, queries = made(options), drawn(77, 25)
     with store.begin_transaction() as tx:
-        steps, hits = measured(tx, store, Sample("given", stacked(queries, options)))
+        steps, hits = measured(tx, store, Sample("given", compared(queries, options)))
         assert steps[-1] == LISTS and hits[:, -1].mean() > 0.99
         for at in (0, 2, 5, len(steps) - 1):
             found = real(tx, store, queries, steps[at])
@@ -128,7 +132,7 @@ def test_a_stored_record_is_left_out_of_its_own_answer() -> None:
     with store.begin_transaction() as tx:
         _, hits = measured(tx, store)
         vectors = [row.tolist() for row in result_of_sample(tx, store)]
-        others = measured(tx, store, Sample("given", stacked(vectors, OPTIONS[1])))[1]
+        others = measured(tx, store, Sample("given", compared(vectors, OPTIONS[1])))[1]
     # With itself, a query has one neighbour that is never missed.
     assert (hits[:, 0] <= others[:, 0] + 1 / K).all() and hits[:, 0].mean() < others[:, 0].mean()
 
@@ -147,8 +151,31 @@ def test_fresh_records_are_never_missed() -> None:
         for id in range(1_000, 1_010):
             changes.put(id, {"n": 0, "v": [50.0] * DIMENSION}, None)
         changes.write(unpaced)
-        queries = Sample("given", stacked([[50.0] * DIMENSION] * 10, OPTIONS[1]))
+        queries = Sample("given", compared([[50.0] * DIMENSION] * 10, OPTIONS[1]))
         assert (measured(tx, store, queries)[1] == 1).all()
+
+
+def test_a_step_of_a_measurement_is_bounded() -> None:
+    """With the most queries and numbers of a vector, too."""
+    options, sizes = VectorOptions(4_096, "EUCLIDEAN"), []
+
+    def counted(options: VectorOptions, rows: Any, queries: Any) -> Any:
+        sizes.append(len(rows) * queries.size)
+        return DISTANCES(options, rows, queries)
+
+    rows = np.random.default_rng(1).normal(size=(120, 4_096)).astype(np.float32)
+    best = recall._Best(options, rows, 11)
+    with patch.object(recall, "_distances", counted):
+        for at in range(0, 120, 7):
+            assert not list(best.add(rows[at : at + 7], np.arange(120)[at : at + 7]))
+        steps = list(best.flush())
+    assert len(steps) > len(sizes) > 5 and max(sizes) <= 10_000_000
+    for query in range(120):
+        labels, far = best.of(query, -1)
+        assert labels[0] == query and (np.diff(far) >= 0).all() and len(labels) == 11
+
+
+DISTANCES = recall._distances
 
 
 def test_figures() -> None:
@@ -188,7 +215,7 @@ def test_a_fault_leaves_the_interval(fault: str) -> None:
     options, queries = OPTIONS[1], drawn(78, 60)
     store = made(options)
     with store.begin_transaction() as tx:
-        steps, hits = measured(tx, store, Sample("given", stacked(queries, options)))
+        steps, hits = measured(tx, store, Sample("given", compared(queries, options)))
     point = setting(curve(steps, hits), 0.9)
     with FAULTS[fault]() if fault in FAULTS else patch.object(Centroids, "order", ORDER):
         if fault == "assignments off by one":
@@ -206,10 +233,10 @@ def test_the_true_recall_is_in_its_interval() -> None:
         store = made(OPTIONS[1], 1_000 * seed)
         with store.begin_transaction() as tx:
             steps, hits = measured(
-                tx, store, Sample("given", stacked(drawn(1_000 * seed + 1, 100), OPTIONS[1]))
+                tx, store, Sample("given", compared(drawn(1_000 * seed + 1, 100), OPTIONS[1]))
             )
             point = next(one for one in curve(steps, hits) if one.value >= 0.9)
-            every = Sample("given", stacked(drawn(1_000 * seed + 2, 1_000), OPTIONS[1]))
+            every = Sample("given", compared(drawn(1_000 * seed + 2, 1_000), OPTIONS[1]))
             truth = measured(tx, store, every)[1][:, steps.index(point.probes)].mean()
         inside += point.low <= truth <= point.high
     assert inside >= 85
