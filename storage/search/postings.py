@@ -46,10 +46,6 @@ class SegmentArrays:
         """Number of its records, deleted ones included."""
         return self.segment.head.records
 
-    def live(self) -> npt.NDArray[np.bool_]:
-        """Return True for each record that is not deleted."""
-        return live_records(self.segment.head)
-
     def hits(self, field: int, term: str) -> Hits | None:
         """Return the records that have a term in a field, and its occurrences in each."""
         raw = self.segment.value(POSTINGS, field, term)
