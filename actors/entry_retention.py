@@ -21,16 +21,7 @@ import structlog
 from actors.commits.committer import NODE, Committer
 from actors.runtime import LoopActor, Runtime, handles, tell
 from protocol import limits
-from protocol.errors import (
-    Busy,
-    Conflict,
-    DiskFull,
-    Draining,
-    Failed,
-    NotEnoughReplicas,
-    NotWritable,
-    UnknownOutcome,
-)
+from protocol.errors import POSTPONES
 from storage.audit.trail import EntryOrigin, forget, forget_each, makers, oldest
 from storage.engine.engine import EngineUnreadable
 from storage.formats.entries import AUDIT, STATEMENTS
@@ -40,10 +31,6 @@ log = structlog.get_logger("statements")
 
 LOOK_SECONDS: Final = 60.0
 """Interval, in seconds, between checks of the number of entries."""
-_LATER: Final = (
-    NotWritable, NotEnoughReplicas, Conflict, Busy, DiskFull, UnknownOutcome, Failed, Draining,
-)  # fmt: skip
-"""Refusals after which pruning is postponed."""
 SPARE_PART: Final = 10
 """Divisor of the excess (1/10 of the limit) that is tolerated before entries are removed in bulk,
 not one by one."""
@@ -134,7 +121,7 @@ class EntryRetentionActor(LoopActor):
         try:
             for where, count in self._counts.items():
                 await self._prune_readable(where, count)
-        except _LATER as refusal:
+        except POSTPONES as refusal:
             log.info("old entries could not be removed yet", why=str(refusal))
         self.after(LOOK_SECONDS, self._send_check)
 

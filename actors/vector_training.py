@@ -15,16 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from actors.commits.committer import NODE, Committer
 from actors.runtime import Runtime
-from protocol.errors import (
-    Busy,
-    Conflict,
-    DiskFull,
-    Draining,
-    Failed,
-    NotEnoughReplicas,
-    NotWritable,
-    UnknownOutcome,
-)
+from protocol import limits
+from protocol.errors import POSTPONES
 from storage.engine.engine import EngineReader
 from storage.indexes import index_rows
 from storage.indexes.entries import FAILED, Index
@@ -34,10 +26,6 @@ if TYPE_CHECKING:
     from storage.search.training import Floats
 
 MODULE: Final = "storage.search.training"
-_REFUSED: Final = (
-    NotWritable, NotEnoughReplicas, Conflict, Busy, DiskFull, UnknownOutcome, Failed, Draining,
-)  # fmt: skip
-"""Refusals of the commit: the training is begun again later, by whoever leads then."""
 
 
 class VectorTraining:
@@ -97,7 +85,7 @@ class VectorTraining:
         # What is not kept, by a refusal or a failure, is not tried again at once.
         self._rests_until_us = self._runtime.clock.monotonic_us() + REST_US
         from storage.search import centroids
-        from storage.search.training import Request, read_answer
+        from storage.search.training import TrainingRequest, read_answer
         from storage.search.vectors import vectors_of
 
         assert index.vector is not None
@@ -106,16 +94,16 @@ class VectorTraining:
         lists = centroids.lists_for(vectors, index.vector)
         wanted = min(centroids.SAMPLE * lists, centroids.NUMBERS // index.vector.dimension)
         parts: list[Floats] = []
-        until_us = now_us() + _SLICE_US
+        until_us = now_us() + limits.SLICE_US
         for rows in vectors_of(engine, index, max(vectors // wanted, 1)):
             parts.append(rows)
             if now_us() >= until_us:
                 await asyncio.sleep(0)
-                until_us = now_us() + _SLICE_US
-        request = Request(index.id, lists, index.vector.distance == "COSINE", parts)
+                until_us = now_us() + limits.SLICE_US
+        request = TrainingRequest(index.id, lists, index.vector.distance == "COSINE", parts)
         answer = await self._runtime.compute(MODULE, request.pack())
         rows = read_answer(answer, index.vector.dimension)
-        with suppress(*_REFUSED):
+        with suppress(*POSTPONES):
             await self._commit(index, lambda tx, found: centroids.put(tx, found, rows, vectors))
             self._rests_until_us = 0
 
@@ -133,7 +121,6 @@ class VectorTraining:
 
 ONE_LIST: Final = 10_000
 """Most vectors of an index with one list."""
-_SLICE_US: Final = 2_000
 _LOOKED: Final = 16
 """Indexes that are looked at in one step."""
 REST_US: Final = 10_000_000

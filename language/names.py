@@ -29,6 +29,15 @@ def children(node: Any) -> Iterator[Any]:
             yield getattr(node, name)
 
 
+def subtree(node: Any) -> Iterator[Any]:
+    """Yield an expression and all its parts, but not those of its subqueries."""
+    yield node
+    if not isinstance(node, tree.Subquery):
+        for child in children(node):
+            if child is not None:
+                yield from subtree(child)
+
+
 def rebuilt(node: Any, change: Callable[[Any], Any]) -> Any:
     """Return a copy of a node, or tuple of nodes, with a function applied to each child node."""
     if isinstance(node, tuple):

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from language import tree
 from language.error_places import placed
 from language.field_paths import path_of
-from language.names import DISTANCE, ONCE, children
+from language.names import DISTANCE, ONCE, subtree
 from language.parsing.operators import operands_of
 from language.planner import is_fixed
 from protocol.errors import BadRequest
@@ -57,21 +57,12 @@ def split_nearest(select: tree.Select) -> tuple[Nearest | None, tree.Select]:
     return Nearest(path, node), replace(select, where=where)
 
 
-def _parts(node: Any) -> Iterator[Any]:
-    """Yield an expression and its parts, but not those of its subqueries."""
-    yield node
-    if not isinstance(node, tree.Subquery):
-        for child in children(node):
-            if child is not None:
-                yield from _parts(child)
-
-
 def _nearest_in(node: Any) -> Iterator[tree.Nearest]:
-    return (one for one in _parts(node) if isinstance(one, tree.Nearest))
+    return (one for one in subtree(node) if isinstance(one, tree.Nearest))
 
 
 def _distances(node: Any) -> Iterator[tree.Call]:
-    parts = _parts(tuple(node))
+    parts = subtree(tuple(node))
     return (one for one in parts if isinstance(one, tree.Call) and one.name == DISTANCE)
 
 

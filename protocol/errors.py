@@ -408,3 +408,7 @@ ENDED: Final = (Cancelled, SessionEnded, StatementTimeout)
 """Refusals of requests that were ended midway: cancelled, with their session, or timed out."""
 FROM_OUTSIDE: Final = (*ENDED, DiskFull, Draining)
 """Refusals that do not depend on any data read, and so disclose none."""
+POSTPONES: Final = (
+    NotWritable, NotEnoughReplicas, Conflict, Busy, DiskFull, UnknownOutcome, Failed, Draining,
+)  # fmt: skip
+"""Refusals of a commit of the node's own work after which it is tried again later."""

@@ -6,6 +6,7 @@ table, whatever folds have done. While the index is built, every record is fresh
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from sys import maxsize
@@ -29,16 +30,16 @@ ID_BYTES: Final = 128
 _LOOKED: Final = 512
 
 
-class IndexSnapshot:
+class IndexSnapshot(ABC):
     """Segments and fresh records of an index, in one table, as a statement sees them."""
 
     def __init__(self, run: Execution, table: Table, index: Index) -> None:
         self.run, self.table, self.index = run, table, index
         self._marked: list[bytes] | None = None
 
+    @abstractmethod
     def is_current(self, head: Head) -> bool:
         """True if a segment has the form of this index."""
-        raise NotImplementedError
 
     @property
     def _is_built(self) -> bool:

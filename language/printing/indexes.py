@@ -36,13 +36,13 @@ def _full_text(node: tree.FullText) -> str:
 def _vector(node: tree.VectorIndex) -> str:
     return join(
         f"VECTOR DIMENSION {node.dimension}",
-        "" if node.distance == "COSINE" else f"DISTANCE {node.distance}",
-        "" if node.type == "F32" else f"TYPE {node.type}",
-        "" if node.recall == _RECALL else f"RECALL {node.recall!r}",
+        "" if node.distance == _DEFAULT_VECTORS.distance else f"DISTANCE {node.distance}",
+        "" if node.type == _DEFAULT_VECTORS.type else f"TYPE {node.type}",
+        "" if node.recall == _DEFAULT_VECTORS.recall else f"RECALL {node.recall!r}",
     )
 
 
-_RECALL = 0.95
+_DEFAULT_VECTORS = tree.VectorIndex(1)
 _SCORING = (1.2, 0.75)
 """Defaults of BM25."""
 

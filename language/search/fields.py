@@ -9,7 +9,7 @@ from language import tree
 from language.env import Env
 from language.error_places import placed
 from language.field_paths import path_of
-from language.names import children
+from language.names import subtree
 from language.printing import print_path
 from protocol.errors import BadRequest
 from protocol.paths import Path
@@ -25,18 +25,9 @@ def matched_paths(node: tree.Expression) -> tuple[Path, ...]:
     return tuple(path for path in paths if path is not None)
 
 
-def _parts(node: Any) -> Iterator[Any]:
-    """Yield an expression and all its parts, but not those of its subqueries."""
-    yield node
-    if not isinstance(node, tree.Subquery):
-        for child in children(node):
-            if child is not None:
-                yield from _parts(child)
-
-
 def matched(node: Any) -> Iterator[tuple[Path, ...]]:
     """Yield the fields of each `@@` in an expression, not in its subqueries."""
-    for part in _parts(node):
+    for part in subtree(node):
         if isinstance(part, tree.Binary) and part.operator == "@@":
             yield matched_paths(part.left)
 
@@ -74,7 +65,7 @@ def check_calls(parts: Any, where: tree.Expression | None) -> tuple[tree.Binary,
 
     :raises BadRequest: WHERE has no `@@`, or none over the field
     """
-    calls = [one for one in _parts(parts) if isinstance(one, tree.Call) and one.name in ON_MATCHES]
+    calls = [one for one in subtree(parts) if isinstance(one, tree.Call) and one.name in ON_MATCHES]
     if not calls:
         return ()
     nodes = positive_matches(where)

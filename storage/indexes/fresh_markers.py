@@ -8,6 +8,7 @@ record. Only a fold of the index removes markers.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
@@ -51,7 +52,7 @@ class SegmentedIndex(Protocol):
         """False."""
 
 
-class FreshMarkers:
+class FreshMarkers(ABC):
     """Markers of one index, in the place of `entries.IndexEntries`."""
 
     def __init__(self, index: SegmentedIndex, heads: tuple[str, ...]) -> None:
@@ -59,14 +60,15 @@ class FreshMarkers:
         self._parts = [(heads.index(str(path[0])), path[1:]) for path in index.paths]
         self._prefix = index.entries + FRESH
 
+    @abstractmethod
     def content(self, row: list[Any]) -> Any:
         """Return the indexed content of a record. :param row: values from `IndexedFields`"""
-        raise NotImplementedError
 
+    @abstractmethod
     def has_content(self, content: Any) -> bool:
         """True if a record with this content belongs to the index."""
-        raise NotImplementedError
 
+    @abstractmethod
     def check(self, content: Any) -> None:
         """Check the content of a record that is written. :raises TypeRefused: it does not fit"""
 

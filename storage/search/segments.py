@@ -23,6 +23,7 @@ little-endian. `postings.py` reads them as arrays.
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -148,7 +149,7 @@ Row: TypeAlias = "tuple[array[int], array[int], array[int]]"
 """Numbers of the records that have a term, its counts, and its positions in all of them."""
 
 
-class SegmentBuilder:
+class SegmentBuilder(ABC):
     """Collects records, which are added in the order of their ids.
 
     :param fields: number of fields
@@ -198,10 +199,10 @@ class SegmentBuilder:
             self._bytes += len(whole) + len(value)
             yield whole, value
 
+    @abstractmethod
     def _parts(self) -> Iterator[tuple[bytes, bytes, bytes]]:
         """Yield the pairs of the content: the side, the key behind the segment's number, and the
         value."""
-        raise NotImplementedError
 
     def _parts_of_ids(self) -> Iterator[tuple[bytes, bytes, bytes]]:
         firsts: list[bytes] = []

@@ -26,7 +26,7 @@ ANSWER: Final = b"="
 """Byte before the centroids."""
 
 
-class Request(NamedTuple):
+class TrainingRequest(NamedTuple):
     """Request for a training.
 
     :ivar unit: True if vectors and centroids have the length 1
@@ -45,14 +45,14 @@ class Request(NamedTuple):
         return [head, *(part.astype("<f4").tobytes() for part in self.sample)]
 
 
-def read_request(raw: bytes) -> Request:
+def read_request(raw: bytes) -> TrainingRequest:
     """Return a request from its bytes."""
     seed, lists, count, size, unit = _HEAD.unpack_from(raw)
     sample = np.frombuffer(raw, "<f4", count * size, _HEAD.size).reshape(count, size)
-    return Request(seed, lists, unit, [sample])
+    return TrainingRequest(seed, lists, unit, [sample])
 
 
-def trained(request: Request) -> Iterator[Floats]:
+def trained(request: TrainingRequest) -> Iterator[Floats]:
     """Yield the centroids after each round, the last ones last."""
     (sample,) = request.sample
     sample = sample[np.isfinite(sample).all(axis=1)]

@@ -17,7 +17,7 @@ from storage.search.comparison import Hold, compare, current_and_fresh
 from storage.search.contents import VectorReader
 from storage.search.postings import live_records
 from storage.search.segments import Segment
-from storage.search.vectors import Floats, Part, VectorSegment, float_vector, form_digest
+from storage.search.vectors import Floats, VectorPart, VectorSegment, float_vector, form_digest
 from storage.txn.transaction import Transaction
 
 Held = tuple[Floats, float]
@@ -55,7 +55,7 @@ def _is_same(entry: Held, wanted: Floats) -> bool:
 def _entries(vectors: VectorSegment, tick: Tick, hold: Hold) -> Iterator[tuple[bytes, Held]]:
     """Yield the ids of a segment's live records with their vectors."""
     segment = vectors.segment
-    parts: list[Part] = []
+    parts: list[VectorPart] = []
     # Of each record its part, and its place in that.
     part_of = np.full(segment.head.records, -1, np.int32)
     place_of = np.zeros(segment.head.records, np.int32)

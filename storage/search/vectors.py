@@ -122,7 +122,7 @@ class VectorBuilder(SegmentBuilder):
 # --- reading --------------------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
+class VectorPart(NamedTuple):
     """Some vectors of a list."""
 
     numbers: Numbers
@@ -163,7 +163,7 @@ class VectorSegment:
         self._lists = self.segment.kept((LISTS,), decode)
         return self._lists
 
-    def parts(self, number: int) -> Iterator[Part]:
+    def parts(self, number: int) -> Iterator[VectorPart]:
         """Yield the vectors of a list."""
         left, part = self.lists().get(number, 0), 0
         while left > 0:
@@ -174,17 +174,17 @@ class VectorSegment:
             left -= len(found.numbers)
             part += 1
 
-    def _part(self, number: int, part: int) -> Part:
+    def _part(self, number: int, part: int) -> VectorPart:
         key = number.to_bytes(2, "big") + part.to_bytes(2, "big")
 
-        def decode() -> tuple[Part, int]:
+        def decode() -> tuple[VectorPart, int]:
             raw = self.segment.get(VECTORS, key)
             return read_part(raw, self._options), len(raw) * 2 if raw else 0
 
         return self.segment.kept((VECTORS, key), decode)
 
 
-def read_part(raw: bytes, options: VectorOptions) -> Part:
+def read_part(raw: bytes, options: VectorOptions) -> VectorPart:
     """Return the vectors of a part."""
     size, scale = options.dimension, 1.0
     head = 0 if options.type == "F32" else 4
@@ -198,7 +198,7 @@ def read_part(raw: bytes, options: VectorOptions) -> Part:
         if count:
             scale = float(np.frombuffer(raw[2 * count : 2 * count + 4], "<f4")[0])
         rows = np.frombuffer(raw, np.int8, count * size, 2 * count + head if count else 0)
-    return Part(numbers, rows.reshape(count, size), scale)
+    return VectorPart(numbers, rows.reshape(count, size), scale)
 
 
 def vectors_of(engine: Engine, index: Index, step: int) -> Iterator[Floats]:

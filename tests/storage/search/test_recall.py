@@ -28,7 +28,7 @@ from storage.search.recall import (
     setting,
     student,
 )
-from storage.search.training import Request, answer_of, read_answer
+from storage.search.training import TrainingRequest, answer_of, read_answer
 from storage.search.vectors import VectorSegment, float_vector
 from storage.txn.transaction import Transaction
 from tests.storage.search.history import run_of
@@ -56,7 +56,9 @@ def made(options: VectorOptions, seed: int = 0) -> VectorBook:
     store.define_vector()
     rows = drawn(seed, SIZE)
     sample = [compared(rows, options)]
-    found = read_answer(answer_of(b"".join(Request(seed, LISTS, False, sample).pack())), DIMENSION)
+    found = read_answer(
+        answer_of(b"".join(TrainingRequest(seed, LISTS, False, sample).pack())), DIMENSION
+    )
     with store.begin_transaction() as tx:
         centroids.put(tx, store.table(tx).indexes[0], found, SIZE)
         changes = RecordChanges(tx, store.table(tx))

@@ -9,7 +9,14 @@ from storage.formats import keys
 from storage.indexes.vector_options import VectorOptions
 from storage.records import index_builds
 from storage.search import centroids, recall_rows, training
-from storage.search.training import ANSWER, Floats, Request, answer_of, read_answer, read_request
+from storage.search.training import (
+    ANSWER,
+    Floats,
+    TrainingRequest,
+    answer_of,
+    read_answer,
+    read_request,
+)
 from tests.storage.search.vector_history import VectorBook
 
 
@@ -22,7 +29,7 @@ def sample(count: int = 300) -> Floats:
 
 def test_equal_requests_have_equal_answers() -> None:
     rows = sample()
-    raw = b"".join(Request(5, 4, False, [rows[:100], rows[100:]]).pack())
+    raw = b"".join(TrainingRequest(5, 4, False, [rows[:100], rows[100:]]).pack())
     assert (read_request(raw).sample[0] == rows).all()
     found = read_answer(b"..." + answer_of(raw), 2)
     assert found.shape == (4, 2) and answer_of(raw) == answer_of(raw)
@@ -30,14 +37,14 @@ def test_equal_requests_have_equal_answers() -> None:
     assert sorted(np.round(np.arctan2(found[:, 1], found[:, 0]) / np.pi * 2).tolist()) == [
         -1, 0, 1, 2,
     ]  # fmt: skip
-    other = read_answer(answer_of(b"".join(Request(6, 4, True, [rows]).pack())), 2)
+    other = read_answer(answer_of(b"".join(TrainingRequest(6, 4, True, [rows]).pack())), 2)
     assert np.allclose(np.linalg.norm(other, axis=1), 1)
 
 
 def test_a_sample_with_equal_vectors_and_fewer_than_lists() -> None:
     rows = np.ones((3, 2), np.float32)
     rows[2] = np.inf
-    found = read_answer(answer_of(b"".join(Request(1, 9, False, [rows]).pack())), 2)
+    found = read_answer(answer_of(b"".join(TrainingRequest(1, 9, False, [rows]).pack())), 2)
     assert found.tolist() == [[1, 1], [1, 1]]
     assert ANSWER not in training.ALIVE
 
