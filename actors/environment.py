@@ -12,8 +12,9 @@ import ssl
 import sys
 import threading
 import time
-from asyncio.subprocess import DEVNULL, PIPE
+from asyncio.subprocess import PIPE
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -158,26 +159,28 @@ class SystemScheduler:
             **os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1",
         }  # fmt: skip
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", module, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment
+            sys.executable, "-m", module, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment
         )
         try:
             if sys.platform == "linux":
                 with COURTESY:
                     os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
-            assert process.stdin is not None and process.stdout is not None
-            for part in request:
-                process.stdin.write(part)
-                await process.stdin.drain()
+            assert process.stdin is not None
+            # One that has ended says why below.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                for part in request:
+                    process.stdin.write(part)
+                    await process.stdin.drain()
             process.stdin.close()
-            answer = await process.stdout.read()
-            await process.wait()
+            answer, said = await process.communicate()
         finally:
             # Cancelled: its pipes are closed when it has ended.
             if process.returncode is None:
                 process.kill()
                 await process.communicate()
         if process.returncode:
-            raise OSError(f"{module} ended with {process.returncode}")
+            why = said.decode(errors="replace").strip().rpartition("\n")[2]
+            raise OSError(f"{module} ended with {process.returncode}: {why}")
         return answer
 
     def lower_priority(self) -> None:

@@ -142,6 +142,15 @@ def test_a_batch_that_is_done_ends_the_wait() -> None:
     assert [urgent.since_us] == [20_000]
 
 
+async def test_a_process_that_fails_says_why() -> None:
+    scheduler = system_environment().scheduler
+    # A vector that is not whole, behind more than a pipe holds.
+    with pytest.raises(OSError, match=r"storage.search.training ended with 1: .*Error: "):
+        await scheduler.compute("storage.search.training", [b"x" * 1_000_003] * 2)
+    with pytest.raises(OSError, match=r"ended with 1: .*No module named"):
+        await scheduler.compute("storage.nowhere", [b"x" * 1_000_000] * 2)
+
+
 def test_no_random_bytes_are_given_out_twice() -> None:
     """Across the end of a supply, by several threads at once."""
     rng = SystemRng()
