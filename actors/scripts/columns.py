@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from importlib import import_module
 from typing import Any, Final
 
 from actors.scripts.access_paths import AccessPath, scan
+from actors.scripts.arrays import load_arrays
 from actors.scripts.column_scan import ColumnScan
 from actors.scripts.execution import Execution
 from language.columnar.plan import Inexact
@@ -23,14 +21,6 @@ _SHARE: Final = 5
 """ORDER BY … LIMIT is served by columns if it needs at most one record of so many."""
 
 MIXED: Final = "{} blocks have values that no array holds"
-
-_MODULES: Final = (
-    "numpy",
-    "storage.columns.blocks",
-    "storage.columns.ids",
-    "language.columnar.selection",
-    "language.columnar.aggregation",
-)
 
 Counted = Callable[[Execution, Iterable[Batch]], Iterator[Batch]]
 
@@ -62,23 +52,6 @@ def by_column(run: Execution, plan: SelectPlan, path: AccessPath) -> AccessPath:
         path.batches = plan.selection(wanted, most, run, run.count_read).batches(columns)
     path.access, path.columns = "columns", columns
     return path
-
-
-_LOADED: Final = threading.Event()
-"""Set once numpy and the modules that need it are imported."""
-
-
-def load_arrays(run: Execution) -> None:
-    """Import numpy and the modules that need it, unless they are. The import takes 0.1 s, so a
-    thread does it, and the script yields meanwhile."""
-    if not _LOADED.is_set():
-        run.fiber.wait(asyncio.get_running_loop().run_in_executor(None, _load))
-
-
-def _load() -> None:
-    for name in _MODULES:
-        import_module(name)
-    _LOADED.set()
 
 
 def reason(run: Execution, path: AccessPath) -> str | None:

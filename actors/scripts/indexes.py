@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from actors.scripts import analyzing, vector_indexes
+from actors.scripts.arrays import load_arrays
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Requires, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
@@ -123,10 +124,11 @@ def check_index(run: Execution, statement: tree.CheckIndex, table: Table) -> Val
             f"index {index.name} of table {table.path} can't be checked: its state is {index.state}"
         )
     tx = run.transaction
+    if index.text is not None or index.vector is not None:
+        load_arrays(run)
     if index.text is not None:
         found = _check_text(run, table, index, index.text)
     elif index.vector is not None:
-        # It imports numpy, which nodes without such an index don't load.
         from storage.search.vector_checking import check_vectors
 
         found = check_vectors(tx, table.prefix, index, run.tick, run.hold)
@@ -145,7 +147,6 @@ def check_index(run: Execution, statement: tree.CheckIndex, table: Table) -> Val
 
 
 def _check_text(run: Execution, table: Table, index: Index, text: TextOptions) -> IndexCheck:
-    # It imports numpy, which nodes without such an index don't load.
     from storage.search.checking import check_text
 
     analyzer, digest = analyzer_of(text.definition), digest_of(text.definition)

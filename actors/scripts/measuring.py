@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from actors.scripts.arrays import load_arrays
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Requires, handles
 from language import tree
@@ -60,7 +61,7 @@ def measured(
     run: Execution, table: Table, index: Index, options: VectorOptions, over: tree.MeasureOver
 ) -> Recall:
     """Return the recall of an index at the snapshot of a statement."""
-    # They import numpy, which nodes without such an index don't load.
+    load_arrays(run)
     from storage.search import centroids
     from storage.search.recall import LEAST_LIVE, Measurement
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.scripts import measuring
+from actors.scripts.arrays import load_arrays
 from language import tree
 from language.nearest import ByDistance, Nearest
 from language.rows import Batch, Pairs
@@ -97,6 +98,7 @@ def nearest_path(
     :param source: range of keys in which they are
     :param other: access path of the rest of WHERE
     """
+    load_arrays(run)
     from actors.scripts.vector_index import KNearest, VectorIndex
 
     index = index_of(table, nearest.path)
@@ -273,6 +275,7 @@ def in_order(
     # A scan refuses it, if it comes to that.
     if unfit(value, index.vector) is not None:
         return None
+    load_arrays(run)
     from actors.scripts.vector_index import VectorIndex
 
     search = VectorIndex(run, table, index, value)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from actors.scripts.arrays import load_arrays
 from language import tree
 from language.functions.search import query_tree, text_matches
 from language.planner import is_fixed
@@ -71,7 +72,7 @@ class TextScope:
 
 
 def _search(run: Execution, table: Table, index: Index, value: Any) -> TextIndex:
-    # It imports numpy, which nodes without such an index don't load.
+    load_arrays(run)
     from actors.scripts.text_index import TextIndex
 
     assert index.text is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from actors.scripts import measuring
+from actors.scripts.arrays import load_arrays
 from actors.scripts.execution import Execution
 from protocol.values import Value
 from storage.catalog.tables import Table
@@ -27,7 +28,7 @@ def described(options: VectorOptions) -> dict[str, Value]:
 
 def info(run: Execution, table: Table, index: Index, options: VectorOptions) -> dict[str, Value]:
     """Return the counts of an index: vectors in segments and the backlog behind them."""
-    # It imports numpy, which nodes without such an index don't load.
+    load_arrays(run)
     from storage.search import centroids
     from storage.search.vectors import VectorSegment
 

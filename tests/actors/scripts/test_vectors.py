@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ import pytest
 import actors.vector_training
 from actors.backups.restoring import RestoreOptions, restore
 from actors.environment import system_environment
+from actors.scripts import arrays
 from protocol.errors import NotAllowed
 from storage.backups.state_builder import no_progress
 from tests.callers import declare
@@ -209,6 +211,33 @@ async def test_rights(node: Running) -> None:
     assert len((await node.answer(NEAR, caller=viewer)).results[0].value) == 10  # type: ignore[arg-type]
     answer = await node.answer("DEFINE INDEX i ON doc FIELDS w VECTOR DIMENSION 2", caller=viewer)
     assert type(answer.refusal) is NotAllowed
+
+
+async def test_libraries_for_arrays_are_imported_by_a_thread(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By each statement that may be the first to need them."""
+    await node.answer(SETUP, {"rows": ROWS[:50]})
+    await node.values(
+        "DEFINE ANALYZER plain TOKENIZERS class;"
+        "DEFINE INDEX t ON doc FIELDS s FULLTEXT ANALYZER plain"
+    )
+    by: list[int] = []
+    monkeypatch.setattr(arrays, "import_module", lambda name: by.append(threading.get_ident()))
+    for script in (
+        NEAR,
+        f"SELECT * FROM doc ORDER BY vector::euclidean(v, {TO}) LIMIT 3",
+        "SELECT * FROM doc WHERE s @@ 'one'",
+        "INFO FOR INDEX emb ON doc",
+        "CHECK INDEX emb ON doc",
+        "CHECK INDEX t ON doc",
+        "MEASURE INDEX emb ON doc",
+    ):
+        monkeypatch.setattr(arrays, "_LOADED", threading.Event())
+        by.clear()
+        answer = await node.answer(script)
+        assert answer.refusal is None, script
+        assert by and threading.get_ident() not in by, script
 
 
 def test_a_node_without_vectors_imports_no_library_for_them() -> None:
