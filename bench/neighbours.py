@@ -145,14 +145,14 @@ class _Neighbours:
         self._gaps: list[str] = []
         self._approximate: list[Peer] = []
         self._exact: list[Peer] = []
-        for module, make, peers in (
-            ("faiss", Faiss, self._approximate),
-            ("usearch", Usearch, self._approximate),
-            ("sqlite_vec", SqliteVec, self._exact),
+        for modules, make, peers in (
+            (("faiss",), Faiss, self._approximate),
+            (("usearch",), Usearch, self._approximate),
+            (("sqlite_vec", "apsw"), SqliteVec, self._exact),
         ):
-            if importlib.util.find_spec(module) is None or importlib.util.find_spec("apsw") is None:
-                self._gaps.append(f"{module}: not installed")
-            else:
+            missing = [one for one in modules if importlib.util.find_spec(one) is None]
+            self._gaps += [f"{one}: not installed" for one in missing]
+            if not missing:
                 peers.append(make())
 
     def _insert(self) -> None:
