@@ -96,7 +96,7 @@ def _rule_of(node: _Node) -> Rule:
 
 @dataclass(slots=True)
 class _ColumnChecks:
-    """What is checked once all fields of some new records have their values."""
+    """Checks of some new records that come once all their fields have values."""
 
     asserted: list[tuple[Rule, list[Any]]] = field(default_factory=list)
     """Fields with ASSERT, and their values."""

@@ -70,7 +70,7 @@ class Running:
         return answer
 
     async def values(self, script: str, parameters: Mapping[str, Any] | None = None) -> list[Any]:
-        """What each statement answered; a refusal is raised."""
+        """Return the answer of each statement; a refusal is raised."""
         answer = await self.answer(script, parameters)
         if answer.refusal is not None:
             raise answer.refusal

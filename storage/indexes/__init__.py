@@ -4,10 +4,10 @@ PUBLIC = (
     "check",
     "derived",
     "entries",
+    "fresh_markers",
     "index_rows",
     "text_markers",
     "text_options",
-    "fresh_markers",
     "vector_markers",
     "vector_options",
 )

@@ -30,7 +30,7 @@ CHANGING = re.compile(
 )
 """What differs from one run to the next, in the answers of INFO and EXPLAIN ANALYZE."""
 FOLDED = re.compile(r"\b(bytes|largest_list|records|terms|tokens|without): \d+")
-"""What a fold in the background changes, in the INFO of an index with segments."""
+"""Figures of INFO that change with a fold in the background, of an index with segments."""
 
 
 TOPIC_OF_RECEIPT = re.compile(r"\b[0-9a-f]{8}(?=(?:\.\d+){4})")

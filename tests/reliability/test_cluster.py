@@ -49,7 +49,7 @@ def test_many_leaders_are_killed(tmp_path: Path) -> None:
 
 
 def all_answer(found: Cluster, text: str) -> list[object]:
-    """What a script answers on every node alike."""
+    """Return the answer of a script, which is the same on every node."""
     found.check()
     each, *others = [member.script(text, **PLACE) for member in found.members]
     assert all(other == each for other in others)

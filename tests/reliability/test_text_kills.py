@@ -21,7 +21,7 @@ PLACE = {"ns": "shop", "db": "main"}
 
 
 def values(node: NodeProcess, script: str) -> list[Any]:
-    """What each statement answered."""
+    """Return the answer of each statement."""
     answer = node.script(script, **PLACE)
     assert answer.get("error") is None, answer
     return [result.get("value") for result in answer["results"]]

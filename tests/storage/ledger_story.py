@@ -12,7 +12,7 @@ from tests.storage.engines import EngineHome, MemoryStore
 
 
 class LedgerStory(Book):
-    """What such histories have in common. `states` has the model after each commit.
+    """Base of random histories of a ledger. `states` has the model after each commit.
 
     :param store: where the state is kept
     :param steps: how many things happen

@@ -71,7 +71,7 @@ class OpenTransaction:
 
 
 class QueueStory(LedgerStory):
-    """One random history, decided by `seed`."""
+    """Random history, decided by `seed`."""
 
     def __init__(self, seed: int, store: EngineHome | None = None, steps: int = 120) -> None:
         super().__init__(seed, store, steps)

@@ -105,7 +105,7 @@ def after(base: Model, ops: list[Op], sequence: int) -> tuple[Model, CommitChang
 
 
 class Story(LedgerStory):
-    """One random history, decided by `seed`."""
+    """Random history, decided by `seed`."""
 
     def __init__(self, seed: int, store: EngineHome | None = None, steps: int = 250) -> None:
         super().__init__(seed, store, steps)

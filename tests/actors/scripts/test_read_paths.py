@@ -202,8 +202,8 @@ CONFINED: Final[dict[str, str]] = {
     "DEFINE FUNCTION made() { @ }": "DefineFunction.body",
     "SELECT * FROM open WHERE (@) NEAREST 1 TO [1, 2]": "Nearest.of",
 }
-"""What has to be a field, and what would run for others: there it is refused to everybody, and to
-who owns the store too; what can't be seen before it runs, when it runs."""
+"""Places that take a field, or an expression that would run for others. A read there is refused to
+everybody, the owner of the store included: if it can't be seen before, when it runs."""
 FOR_OTHERS: Final = ("BadRequest", "AssertFailed", "TypeRefused")
 
 OWNED: Final[dict[str, str]] = {
