@@ -30,10 +30,11 @@ def load_arrays(run: Execution) -> None:
     """Import numpy and the modules that need it, unless they are. The import takes 0.15 s, so a
     thread does it, and the script yields meanwhile."""
     if not _LOADED.is_set():
-        run.fiber.wait(asyncio.get_running_loop().run_in_executor(None, _load))
+        run.fiber.wait(asyncio.get_running_loop().run_in_executor(None, load))
 
 
-def _load() -> None:
+def load() -> None:
+    """Import them in the calling thread."""
     for name in _MODULES:
         import_module(name)
     _LOADED.set()

@@ -20,7 +20,7 @@ from unittest.mock import patch
 import actors.scripts.text_index
 import storage.search.folding
 import storage.txn.ledger
-from actors.scripts import text_search
+from actors.scripts import arrays, text_search
 from actors.scripts.text_index import TextIndex
 from actors.segment_folds import analysis_of, content_of
 from language import tree
@@ -96,7 +96,8 @@ def asked(tx: Transaction, table: Table, query: Any) -> text_search.TextAccess:
 
 
 def run_of(tx: Transaction) -> Any:
-    """Part of a statement's execution that a search uses."""
+    """Part of a statement's execution that a search uses. It has no fiber to wait in."""
+    arrays.load()
     return SimpleNamespace(
         transaction=tx, tick=lambda *_: None, memory=WorkingMemory(), texts=None,
         count_read=lambda rows: None,

@@ -137,10 +137,7 @@ def folded_in_the_middle_of_a_commit(guard: Callable[[Ledger], bool]) -> list[by
     committed = store.ledger.state.committed
     store.ledger.mark_durable(committed, digests(store.frames))
     store.ledger.release(committed)
-    with (
-        patch.object(storage.txn.ledger, "APPLY_KEYS", 2),
-        patch.object(tests.storage.search.history, "may_write", guard),
-    ):
+    with patch.object(tests.storage.search.history, "may_write", guard):
         # Entries come first: all markers are in the engine now, and no record is.
         for _ in range(7):
             assert store.ledger.apply_next()
@@ -153,7 +150,8 @@ def folded_in_the_middle_of_a_commit(guard: Callable[[Ledger], bool]) -> list[by
         return list(asked(tx, store.table(tx), "gold").search.ids())
 
 
-def test_no_fold_writes_while_a_commit_is_applied_in_part() -> None:
+def test_no_fold_writes_while_a_commit_is_applied_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage.txn.ledger, "APPLY_KEYS", 2)
     assert len(folded_in_the_middle_of_a_commit(may_write)) == 6
     assert len(folded_in_the_middle_of_a_commit(lambda ledger: True)) < 6
 
