@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from language.rows import Batch, Pairs, Shape, shape
 from protocol import limits
 from storage.catalog.tables import Table
-from storage.columns.projections import Projections, Segment, TableProjection, per_segment
+from storage.columns.projections import ColumnSegment, Projections, TableProjection, per_segment
 from storage.formats import keys
 from storage.formats.keys import SEQUENCE_BYTES
 from storage.records import records
@@ -42,7 +42,7 @@ class SegmentRows:
 
     __slots__ = ("end", "segment", "start")
 
-    def __init__(self, segment: Segment, start: bytes, end: bytes) -> None:
+    def __init__(self, segment: ColumnSegment, start: bytes, end: bytes) -> None:
         self.segment = segment
         self.start = start
         self.end = end
@@ -124,7 +124,7 @@ class ColumnScan:
         """Yield all segments in key order, each with all wanted columns."""
         if self.obstacle() is not None:
             # Other scans and commits have run since the access path was chosen.
-            yield SegmentRows(Segment(b"", None, {}), *self._range)
+            yield SegmentRows(ColumnSegment(b"", None, {}), *self._range)
             return
         table = self._projections.of(self.table.prefix)
         capture = _Capture(self, table)
@@ -156,7 +156,7 @@ class ColumnScan:
             self.run.tick()
 
     def _current(
-        self, capture: _Capture, number: int, segment: Segment, end: bytes
+        self, capture: _Capture, number: int, segment: ColumnSegment, end: bytes
     ) -> Iterator[SegmentRows]:
         """Yield a segment as the transaction sees it, perhaps in several parts."""
         start = self.table.prefix + segment.start
@@ -182,7 +182,9 @@ class ColumnScan:
             return
         yield from self._built(capture, number, segment, start, end)
 
-    def _widened(self, capture: _Capture, segment: Segment, start: bytes, end: bytes) -> Segment:
+    def _widened(
+        self, capture: _Capture, segment: ColumnSegment, start: bytes, end: bytes
+    ) -> ColumnSegment:
         """Return a segment with the wanted columns that it lacks."""
         names = tuple(name for name in self.names if name not in segment.columns)
         shape, record_id = self._shape(names), records.record_id(self.table)
@@ -192,7 +194,7 @@ class ColumnScan:
             self.run.tick()
         assert len(rows) == segment.count, "a record changed without a note"
         blocks = self._blocks(capture, rows, names)
-        return Segment(segment.start, segment.ids, {**segment.columns, **blocks})
+        return ColumnSegment(segment.start, segment.ids, {**segment.columns, **blocks})
 
     def _shape(self, names: tuple[str, ...]) -> Shape:
         found = self._shapes.get(names)
@@ -201,7 +203,7 @@ class ColumnScan:
         return found
 
     def _built(
-        self, capture: _Capture, number: int, segment: Segment, start: bytes, end: bytes
+        self, capture: _Capture, number: int, segment: ColumnSegment, start: bytes, end: bytes
     ) -> Iterator[SegmentRows]:
         """Build segments from the records between two keys."""
         from storage.columns.blocks import BLOCK_ROWS
@@ -212,7 +214,7 @@ class ColumnScan:
         prefix, skipped = self.table.prefix, len(self.table.prefix)
         rows: list[Any] = []
         ids: list[bytes] = []
-        parts: list[Segment] = []
+        parts: list[ColumnSegment] = []
         capture.replaced[number] = parts
         first = segment.start
         capture.rest = (number, first)
@@ -228,7 +230,7 @@ class ColumnScan:
                 yield SegmentRows(part, prefix + first, prefix + ids[0])
                 first = ids[0]
         last = self._made(capture, first, ids, rows, names) if ids else None
-        parts.append(last or Segment(first, make_ids([]), {}))
+        parts.append(last or ColumnSegment(first, make_ids([]), {}))
         capture.rest = None
         if last is not None:
             yield SegmentRows(last, prefix + first, end)
@@ -240,11 +242,11 @@ class ColumnScan:
         ids: list[bytes],
         rows: list[Any],
         names: tuple[str, ...],
-    ) -> Segment:
+    ) -> ColumnSegment:
         """Make a segment of records that were read."""
         from storage.columns.ids import make_ids
 
-        return Segment(start, make_ids(ids), self._blocks(capture, rows, names))
+        return ColumnSegment(start, make_ids(ids), self._blocks(capture, rows, names))
 
     def _blocks(self, capture: _Capture, rows: list[Any], names: tuple[str, ...]) -> dict[str, Any]:
         """Make the blocks of some columns."""
@@ -263,8 +265,8 @@ class ColumnScan:
         return blocks
 
     def _patched(
-        self, capture: _Capture, segment: Segment, changed: Sequence[bytes]
-    ) -> list[Segment]:
+        self, capture: _Capture, segment: ColumnSegment, changed: Sequence[bytes]
+    ) -> list[ColumnSegment]:
         """Return a segment with the changed records put in."""
         from storage.columns.blocks import patch
 
@@ -314,9 +316,9 @@ class _Capture:
         if last.ids is not None and beyond:
             # Records beyond the greatest id: read by one scan, into a segment of their own.
             assert table.top is not None
-            self.segments.append(Segment(table.top + b"\0", None, {}))
+            self.segments.append(ColumnSegment(table.top + b"\0", None, {}))
         self.changed = dict(per_segment(self.segments, ids))
-        self.replaced: list[list[Segment] | None] = [None] * len(self.segments)
+        self.replaced: list[list[ColumnSegment] | None] = [None] * len(self.segments)
         """Segments in the place of each captured one, if it was built or patched."""
         self.rest: tuple[int, bytes] | None = None
         """Number of the segment that is being built, and the encoded id from which on it is not."""
@@ -356,11 +358,11 @@ class _Capture:
         elif id in overlay and overlay[id] == self._overlay[id] <= self._base:
             del overlay[id]
 
-    def _joined(self) -> list[Segment]:
+    def _joined(self) -> list[ColumnSegment]:
         """Return all segments, without empty ones, and with short ones at the end put together."""
         from storage.columns.blocks import together
 
-        found: list[Segment] = []
+        found: list[ColumnSegment] = []
         for number, segment in enumerate(self.segments):
             for one in self._now(number, segment):
                 if one.ids is not None and not one.count:
@@ -372,24 +374,24 @@ class _Capture:
                         continue
                 found.append(one)
         if not found:
-            return [Segment(b"", None, {})]
+            return [ColumnSegment(b"", None, {})]
         if found[0].start:
-            found[0] = Segment(b"", found[0].ids, found[0].columns)
+            found[0] = ColumnSegment(b"", found[0].ids, found[0].columns)
         # A captured tail that was not reached is left to the next scan.
         if found[-1].ids is None and self._is_tail(found[-1]):
             found.pop()
         return found
 
-    def _now(self, number: int, segment: Segment) -> list[Segment]:
+    def _now(self, number: int, segment: ColumnSegment) -> list[ColumnSegment]:
         """Return the segments in the place of a captured one."""
         found = self.replaced[number]
         if found is None:
             return [segment]
         if self.rest is not None and self.rest[0] == number:
-            found = [*found, Segment(self.rest[1], None, {})]
+            found = [*found, ColumnSegment(self.rest[1], None, {})]
         return found
 
-    def _is_tail(self, segment: Segment) -> bool:
+    def _is_tail(self, segment: ColumnSegment) -> bool:
         return self.table.top is not None and segment.start == self.table.top + b"\0"
 
 

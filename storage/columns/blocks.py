@@ -27,7 +27,7 @@ from protocol.order import encode
 from protocol.values import NONE, PACE, NoneValue, RecordId, Tick, unpaced
 from storage.columns.ids import Ids, make_ids, merged
 from storage.columns.narrow import Array, Ints, narrowed, widened
-from storage.columns.projections import Segment
+from storage.columns.projections import ColumnSegment
 
 BLOCK_ROWS: Final = 4_096
 """Records of a segment when it is built. A patched one is divided at twice as many."""
@@ -262,10 +262,10 @@ _MAKERS: Final[dict[type, _Maker]] = {
 
 
 def patch(
-    segment: Segment,
+    segment: ColumnSegment,
     changes: Sequence[tuple[bytes, dict[str, Any] | None]],
     dictionaries: dict[str, Dictionary],
-) -> list[Segment]:
+) -> list[ColumnSegment]:
     """Return segments in the place of one, with some of its records written or deleted.
 
     Columns without values in a block, because it is mixed, are left out: they have to be built.
@@ -289,14 +289,14 @@ def patch(
     old = np.flatnonzero(kept)
     take = np.argsort(np.concatenate([2 * old + 1, np.array(places, np.int64)]), kind="stable")
     if not len(take):
-        return [Segment(segment.start, make_ids([]), {})]
+        return [ColumnSegment(segment.start, make_ids([]), {})]
     columns = {
         name: _patched(block, old, [row[name] for row in rows], take, dictionaries[name])
         for name, block in segment.columns.items()
         if block.kind != MIXED and name in dictionaries
     }
     found_ids = merged(ids, old, added, take)
-    return _divided(Segment(segment.start, found_ids, columns))
+    return _divided(ColumnSegment(segment.start, found_ids, columns))
 
 
 def _patched(
@@ -344,7 +344,7 @@ def _taken(block: Block, positions: Array) -> Block:
     return _rebuilt(block, block.numbers[positions], state)
 
 
-def _divided(segment: Segment) -> list[Segment]:
+def _divided(segment: ColumnSegment) -> list[ColumnSegment]:
     """Return a segment in parts if it is long."""
     if segment.count <= 2 * BLOCK_ROWS:
         return [segment]
@@ -353,7 +353,7 @@ def _divided(segment: Segment) -> list[Segment]:
         places = np.arange(at, min(at + BLOCK_ROWS, segment.count))
         start = segment.start if not at else segment.ids.encoded(at)
         found.append(
-            Segment(
+            ColumnSegment(
                 start,
                 merged(segment.ids, places, [], np.arange(len(places))),
                 {name: _taken(block, places) for name, block in segment.columns.items()},
@@ -362,7 +362,7 @@ def _divided(segment: Segment) -> list[Segment]:
     return found
 
 
-def together(one: Segment, other: Segment) -> Segment | None:
+def together(one: ColumnSegment, other: ColumnSegment) -> ColumnSegment | None:
     """Return two neighbouring segments as one; None if that would be long, or their columns
     differ."""
     if one.count + other.count > BLOCK_ROWS or one.columns.keys() != other.columns.keys():
@@ -373,7 +373,7 @@ def together(one: Segment, other: Segment) -> Segment | None:
         for name, block in one.columns.items()
     }
     more = [other.ids.encoded(at) for at in range(other.count)]
-    return Segment(one.start, merged(one.ids, places, more, take), columns)
+    return ColumnSegment(one.start, merged(one.ids, places, more, take), columns)
 
 
 def _appended(one: Block, other: Block, places: Array, take: Array) -> Block:

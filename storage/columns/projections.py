@@ -24,7 +24,7 @@ KEY_BYTES: Final = 120
 """Memory (bytes) of a key in an overlay, about."""
 
 
-class Segment:
+class ColumnSegment:
     """Records of a table from `start` up to the next segment, as ids and columns.
 
     `start` is an encoded id, empty for the first segment. `ids` is None if nothing is known of the
@@ -43,17 +43,17 @@ class Segment:
         """Number of its records."""
         return 0 if self.ids is None else self.ids.count
 
-    def without(self, name: str) -> Segment:
+    def without(self, name: str) -> ColumnSegment:
         """Return the segment without one of its columns; without ids too if none is left."""
         columns = {one: block for one, block in self.columns.items() if one != name}
-        return Segment(self.start, self.ids if columns else None, columns)
+        return ColumnSegment(self.start, self.ids if columns else None, columns)
 
 
 class TableProjection:
     """Columns of one table."""
 
     def __init__(self) -> None:
-        self.segments: list[Segment] = [Segment(b"", None, {})]
+        self.segments: list[ColumnSegment] = [ColumnSegment(b"", None, {})]
         """Segments in key order; together they cover all possible ids. Replaced, never changed."""
         self.overlay: dict[bytes, int] = {}
         """Encoded ids of records that applied commits have changed since, with the newest sequence.
@@ -83,7 +83,7 @@ class TableProjection:
 
     def forget(self) -> None:
         """Drop all blocks."""
-        self.segments = [Segment(b"", None, {})]
+        self.segments = [ColumnSegment(b"", None, {})]
         self.overlay, self.top, self.tail = {}, None, False
         self.dictionaries = {}
         self.generation += 1
@@ -205,17 +205,17 @@ class Projections:
         return True
 
 
-def segment_of(segments: Sequence[Segment], id: bytes) -> int:
+def segment_of(segments: Sequence[ColumnSegment], id: bytes) -> int:
     """Return the number of the segment that covers an encoded id."""
     return bisect_right(segments, id, key=_start) - 1
 
 
-def _start(segment: Segment) -> bytes:
+def _start(segment: ColumnSegment) -> bytes:
     return segment.start
 
 
 def per_segment(
-    segments: Sequence[Segment], ids: Sequence[bytes]
+    segments: Sequence[ColumnSegment], ids: Sequence[bytes]
 ) -> Iterator[tuple[int, list[bytes]]]:
     """Divide sorted encoded ids by their segments."""
     at = 0
@@ -231,4 +231,4 @@ def per_segment(
         at = end
 
 
-__all__ = ["OVERLAY_KEYS", "Projections", "Segment", "TableProjection", "per_segment"]
+__all__ = ["OVERLAY_KEYS", "Projections", "ColumnSegment", "TableProjection", "per_segment"]

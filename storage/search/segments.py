@@ -407,13 +407,6 @@ def heads(scan: Scan, prefix: bytes) -> list[Head]:
     ]
 
 
-def of_index(tx: Transaction, prefix: bytes) -> list[TextSegment]:
-    """Return the segments of a FULLTEXT index as a transaction sees them."""
-    return [
-        TextSegment(tx.get, tx.scan, prefix, head, keeps=True) for head in heads(tx.scan, prefix)
-    ]
-
-
 def live_count(scan: Scan, prefix: bytes) -> int:
     """Return the number of records in the segments of an index."""
     return sum(head.live for head in heads(scan, prefix))

@@ -16,7 +16,7 @@ from protocol.values import NONE, RecordId
 from storage.columns import blocks
 from storage.columns.blocks import MIXED, Dictionary, make_block, patch
 from storage.columns.ids import make_ids
-from storage.columns.projections import OVERLAY_KEYS, Projections, Segment, per_segment
+from storage.columns.projections import OVERLAY_KEYS, ColumnSegment, Projections, per_segment
 from storage.formats import keys
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -87,7 +87,7 @@ def test_a_patched_segment_has_what_was_written(
 
     rows = {id_of(3 * number): make(chance) for number in range(60)}
     dictionary = Dictionary()
-    segment = Segment(b"", make_ids(sorted(rows)), {
+    segment = ColumnSegment(b"", make_ids(sorted(rows)), {
         "x": make_block([rows[id] for id in sorted(rows)], dictionary)
     })  # fmt: skip
     segments = [segment]
@@ -100,7 +100,7 @@ def test_a_patched_segment_has_what_was_written(
             if chance.random() < 0.85:
                 rows[id] = make(chance)
                 changes[id] = {"x": rows[id]}
-        found: list[Segment] = list(segments)
+        found: list[ColumnSegment] = list(segments)
         for number, ids in reversed(list(per_segment(segments, sorted(changes)))):
             one = [(id, changes[id]) for id in ids]
             found[number : number + 1] = patch(segments[number], one, {"x": dictionary})
@@ -115,7 +115,7 @@ def test_a_segment_that_becomes_mixed_is_divided_too(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(blocks, "BLOCK_ROWS", 64)
     dictionary = Dictionary()
     block = make_block([1] * 128, dictionary)
-    segment = Segment(b"", make_ids([encode(number) for number in range(128)]), {"x": block})
+    segment = ColumnSegment(b"", make_ids([encode(number) for number in range(128)]), {"x": block})
     found = patch(segment, [(encode(128), {"x": [2]})], {"x": dictionary})
     assert [(one.count, one.columns["x"].kind) for one in found] == [
         (64, MIXED), (64, MIXED), (1, MIXED),
@@ -126,7 +126,7 @@ def _filled(projections: Projections, prefix: bytes, names: str, count: int) -> 
     table = projections.of(prefix)
     ids = [encode(number) for number in range(count)]
     columns = {name: make_block([0.5 * n for n in range(count)], Dictionary()) for name in names}
-    table.segments = [Segment(b"", make_ids(ids), columns)]
+    table.segments = [ColumnSegment(b"", make_ids(ids), columns)]
     projections.publish(prefix, table, names)
 
 

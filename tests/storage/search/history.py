@@ -45,6 +45,7 @@ from storage.records.records import RecordChanges
 from storage.search import segments
 from storage.search.checking import check_text
 from storage.search.folding import Fold
+from storage.search.segments import Segment
 from storage.txn.ledger import Ledger
 from storage.txn.transaction import Transaction
 from tests.storage.books import is_part_settled
@@ -373,6 +374,13 @@ def _history(rng: Random, store: TextBook) -> list[str]:
     return wrong + _followed(rng, store) + _replayed(rng, store)
 
 
+def live_ids(tx: Transaction, index: Index) -> list[bytes]:
+    """Return the ids that the segments of an index hold, in their order."""
+    known = segments.heads(tx.scan, index.entries)
+    of = [Segment(tx.get, tx.scan, index.entries, head) for head in known]
+    return [id for segment in of for id in segment.live_ids()]
+
+
 def _settled(rng: Random, store: TextBook) -> list[str]:
     """Return the faults once all is folded: each record is in one segment, with its own terms."""
     store.settle()
@@ -385,7 +393,7 @@ def _settled(rng: Random, store: TextBook) -> list[str]:
                 wrong.append("an index that was rebuilt has left keys")
             if fresh:
                 wrong.append(f"{len(fresh)} are fresh after all folds")
-            live = [id for one in segments.of_index(tx, index.entries) for id in one.live_ids()]
+            live = live_ids(tx, index)
             wanted = [
                 key[keys.RECORD_PREFIX_BYTES :]
                 for pairs in tx.scan(*keys.within(store.table(tx).prefix))

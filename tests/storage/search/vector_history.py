@@ -35,7 +35,7 @@ from storage.records.records import RecordChanges
 from storage.search import centroids, segments
 from storage.search.vector_checking import check_vectors
 from storage.txn.transaction import Transaction
-from tests.storage.search.history import IDS, TextBook, reach_disk, run_of
+from tests.storage.search.history import IDS, TextBook, live_ids, reach_disk, run_of
 
 STEPS = 40
 KINDS: tuple[VectorOptions, ...] = (
@@ -235,7 +235,7 @@ def _settled(rng: Random, store: VectorBook) -> list[str]:
         (index,) = table.indexes
         if next(segments.fresh_ids(tx.scan, index.entries), None) is not None:
             wrong.append("some are fresh after all folds")
-        live = [id for one in segments.of_index(tx, index.entries) for id in one.live_ids()]
+        live = live_ids(tx, index)
         wanted = [id for id, row in rows_of(tx, table).items() if row.get("v") is not None]
         if sorted(live) != wanted:
             wrong.append(f"segments hold {len(live)} records, not {len(wanted)}")
