@@ -121,7 +121,8 @@ format: .venv/.test ## rewrite the files in the form that check asks for
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test-hard: .venv/.ship .venv/.bench .venv/schemathesis/bin/st $(if $(COMPILED),compiled) ## tier P: power cuts, syscall faults, ceilings, fuzzing
+test-hard: export WHOLE_SWEEPS=$(WHOLE)
+test-hard: .venv/.ship .venv/.bench .venv/schemathesis/bin/st $(if $(COMPILED),compiled) ## tier P: power cuts, syscall faults, ceilings, fuzzing; WHOLE=1 runs all seeds of the longest sweeps
 	@$(FOR_TESTS)
 	@.ci/packages strace e2fsprogs xfsprogs btrfs-progs quota util-linux mount eatmydata testssl.sh prometheus etcd-client openssl debhelper lintian procps systemd systemd-container buildah podman runc mmdebstrap
 	@command -v go >/dev/null || .ci/packages golang-go

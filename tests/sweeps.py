@@ -1,12 +1,25 @@
-"""Sweeps that are cut into parts: a few of them for every run, the others for `make test-hard`."""
+"""Sweeps that are cut into parts: a few of them for every run, the others for `make test-hard`.
+
+The longest would take hours. The hard tier runs a fixed share of their seeds, and all of them with
+`make test-hard WHOLE=1`.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from _pytest.mark.structures import ParameterSet
+
+WHOLE: Final = bool(os.environ.get("WHOLE_SWEEPS"))
+"""True if all seeds of the longest sweeps run."""
+
+
+def share(seeds: range, every: int) -> range:
+    """Return each `every`-th seed of a sweep, or all of them if `WHOLE`."""
+    return seeds if WHOLE else seeds[::every]
 
 
 def parts(count: int, always: int) -> list[int | ParameterSet]:

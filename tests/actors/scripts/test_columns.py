@@ -22,9 +22,10 @@ from storage.columns.projections import Projections
 from tests.actors.scripts.column_questions import Differs, ask_all
 from tests.logbook import Logbook
 from tests.nodes import Running, running
+from tests.sweeps import share
 
 QUESTIONS = 500
-"""Questions of a seed in the hard tier, which has a hundred seeds."""
+"""Questions of a seed in the hard tier."""
 FEW = 60
 
 
@@ -65,7 +66,7 @@ async def test_answers_by_column_are_those_by_row(
 
 
 @pytest.mark.hard
-@pytest.mark.parametrize("seed", range(100, 200))
+@pytest.mark.parametrize("seed", share(range(100, 200), 5))
 async def test_many_answers_by_column_are_those_by_row(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +196,7 @@ async def test_a_planted_fault_is_found(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     # Some are found by a scan itself, which asserts that no record changed without a note.
-    logbook.allow("error handler failed where='script' exc_info=\"AssertionError")
+    logbook.allow("error handler failed where='ScriptRequest' exc_info=\"AssertionError")
     FAULTS[name](monkeypatch)
     with pytest.raises((Differs, AssertionError)):
         for seed in range(300, 340):

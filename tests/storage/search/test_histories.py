@@ -29,16 +29,15 @@ from storage.search.segments import Head, Segment
 from storage.txn.ledger import Ledger
 from tests.storage.books import digests
 from tests.storage.search.history import TextBook, asked, may_write, run_history
+from tests.sweeps import share
+
+SWEEP = share(range(1_000, 21_000), 20)
 
 
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize(
     "seeds",
-    [range(12)]
-    + [
-        pytest.param(range(start, start + 1_000), marks=pytest.mark.hard)
-        for start in range(1_000, 21_000, 1_000)
-    ],
+    [range(12)] + [pytest.param(SWEEP[part::20], marks=pytest.mark.hard) for part in range(20)],
 )
 def test_an_index_leads_to_what_a_plain_search_finds(
     seeds: Sequence[int], figure: Callable[[str, object], None]

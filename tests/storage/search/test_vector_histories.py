@@ -15,9 +15,10 @@ from storage.indexes.fresh_markers import FreshMarkers
 from storage.search.segments import Head, Segment
 from storage.search.vectors import Compared, VectorBuilder, VectorSegment
 from tests.storage.search.vector_history import run_history
+from tests.sweeps import share
 
 SEEDS = range(12)
-SWEEP = range(1_000, 11_000)
+SWEEP = share(range(1_000, 11_000), 20)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
