@@ -40,9 +40,9 @@ MODULES: Final = (
     "actors.runtime.inboxes",
     # A script, from its request to its answer.
     "actors.scripts.answer_sizes",
+    "actors.scripts.authorizer",
     "actors.scripts.execution",
     "actors.scripts.inserting",
-    "actors.scripts.judging",
     "actors.scripts.plans",
     "actors.scripts.reading",
     "actors.scripts.request",

@@ -106,7 +106,7 @@ def test_each_default_is_set_in_compiled_classes() -> None:
 
 HOLD_LITTLE = {
     "actors.rights": ["entries.shown"],
-    "actors.scripts.judging": ["_in_database.target"],
+    "actors.scripts.authorizer": ["_in_database.target"],
     "actors.sessions": ["end_with_users.look", "end_with_users.look_at_released"],
     "protocol.text": ["unescape.one"],
     "storage.topics.messages": ["trim_due.stays"],

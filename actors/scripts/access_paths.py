@@ -13,9 +13,9 @@ from itertools import islice
 from typing import Any, Final, Literal
 
 from actors.scripts.column_scan import ColumnScan
+from actors.scripts.distance_order import NearestAccess, in_order
 from actors.scripts.execution import Execution
-from actors.scripts.nearest import NearestAccess, in_order
-from actors.scripts.text_search import TextAccess, index_of, text_access
+from actors.scripts.text_search import TextAccess, index_of
 from language import tree
 from language.planner import (
     COMPARISONS,
@@ -380,7 +380,9 @@ class _Choice:
             while at < len(ids):
                 pairs, at = records.fetch(run.transaction, self._table, ids, at, size)
                 for text in texts:
+                    read = len(pairs)
                     pairs = text.matching(pairs)
+                    run.count_read(read - len(pairs))
                 if pairs:
                     yield Pairs(pairs, self._record_ids)
                 run.tick()
@@ -390,11 +392,13 @@ class _Choice:
         """Return the way by FULLTEXT indexes; None: the records themselves have to be read."""
         ways: list[TextAccess] = []
         used: list[Term] = []
+        scope = self._run.texts
         for node in self._question.texts:
             if not is_fixed(node.right):
                 continue
             term = Term((), "@@", node.right, node)
-            way = text_access(self._run, self._table, node, self._values(term))
+            assert scope is not None, "a statement with `@@` has opened one"
+            way = scope.access(self._table, node, self._values(term))
             if isinstance(way, str):
                 index = index_of(self._table, matched_paths(node.left))
                 self.why[index.name] = way

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from actors.scripts.analyzing import analyzer as compiled
+from actors.scripts.analyzing import compiled
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Requires, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
@@ -56,7 +56,7 @@ def define_analyzer(run: Execution, statement: tree.DefineAnalyzer, database: Da
             )
             run.afterwards.append(run.services.indexes.fold)
     # Compile it here, so that its tables cost its definer the time.
-    compiled(run, statement.name)
+    compiled(run.transaction, run.authorizer.analyzer(statement.name, NOTHING))
     return NONE
 
 

@@ -6,15 +6,10 @@ transaction, as that of a function is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from language.search import analysis
 from language.search.definitions import Definition, TokenFilter
-from protocol.rights import NOTHING
 from storage.catalog.analyzers import Analyzer, declared_of_analyzer
-
-if TYPE_CHECKING:
-    from actors.scripts.execution import Execution
+from storage.txn.transaction import Transaction
 
 
 def definition_of(analyzer: Analyzer) -> Definition:
@@ -23,14 +18,9 @@ def definition_of(analyzer: Analyzer) -> Definition:
     return Definition(analyzer.tokenizers, filters)
 
 
-def analyzer(run: Execution, name: str) -> analysis.Analyzer:
-    """Return an analyzer of the present database; cached for as long as it does not change.
-
-    :raises Unknown: there is none such, or the caller may not see its database
-    """
-    declared = run.analyzer_row(name, NOTHING)
-    tx = run.transaction
-    at = ("analysis", declared.database.id, name)
+def compiled(tx: Transaction, declared: Analyzer) -> analysis.Analyzer:
+    """Return an analyzer compiled; cached for as long as its definition does not change."""
+    at = ("analysis", declared.database.id, declared.name)
     found: analysis.Analyzer | None = tx.known(at)
     if found is None:
         found = analysis.Analyzer(definition_of(declared))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from actors.scripts.execution import Execution
+from actors.execution.fiber import Fiber
 
 _MODULES: Final = (
     "numpy",
@@ -26,11 +25,11 @@ _LOADED: Final = threading.Event()
 """Set once they are imported."""
 
 
-def load_arrays(run: Execution) -> None:
+def load_arrays(fiber: Fiber) -> None:
     """Import numpy and the modules that need it, unless they are. The import takes 0.15 s, so a
-    thread does it, and the script yields meanwhile."""
+    thread does it, and the script's fiber yields meanwhile."""
     if not _LOADED.is_set():
-        run.fiber.wait(asyncio.get_running_loop().run_in_executor(None, load))
+        fiber.wait(asyncio.get_running_loop().run_in_executor(None, load))
 
 
 def load() -> None:

@@ -8,40 +8,35 @@ definition is compiled once.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from actors.scripts.confined import IN_FUNCTION, Confined
 from language import tree
 from language.defined import Defined
+from language.env import Env
 from language.error_places import add_remark, is_of_values
 from language.parser import parse_expression, parse_type
 from protocol import limits
 from protocol.errors import Refusal, TooLarge
-from protocol.rights import NOTHING
 from storage.catalog.functions import Function, declared_of_function
-
-if TYPE_CHECKING:
-    from actors.scripts.execution import Execution
+from storage.txn.transaction import Transaction
 
 _FRAMES: Final = 400
 """Depth of Python's stack above which no function is called. The rest of its thousand frames is
 enough for the tallest body, whatever blocks and functions surround it."""
 
 
-def call(run: Execution, name: str, arguments: list[Any]) -> Any:
-    """Return the result of a function of the present database.
+def call(env: Env, function: Defined, arguments: list[Any], depth: int) -> Any:
+    """Return the result of a function.
 
-    :raises Unknown: there is none such, or the caller may not see its database
+    :param depth: number of calls around it
     :raises BadRequest, TypeRefused: arguments or result don't match the definition
     :raises TooLarge: too many nested calls
     """
-    run.tick()
-    function = compiled(run, run.function(name, NOTHING))
-    _check_depth(run, function)
-    variables = function.bind(arguments, run.tick)
-    run.calls += 1
+    _check_depth(depth, function)
+    variables = function.bind(arguments, env.tick)
     try:
-        return function.run(Confined(run, IN_FUNCTION, variables))
+        return function.run(Confined(env, IN_FUNCTION, variables))
     except Refusal as refusal:
         if is_of_values(refusal):
             refusal.offset = None  # it pointed into the definition, not into the script
@@ -50,13 +45,11 @@ def call(run: Execution, name: str, arguments: list[Any]) -> Any:
                 refusal.detail["in_function"] = function.called
                 add_remark(refusal, f"in {function.called}")
         raise
-    finally:
-        run.calls -= 1
 
 
-def _check_depth(run: Execution, function: Defined) -> None:
+def _check_depth(depth: int, function: Defined) -> None:
     # The stack is bounded too: RecursionError could strike anywhere, and is no refusal.
-    if run.calls < limits.CALLS and not _is_deep():
+    if depth < limits.CALLS and not _is_deep():
         return
     raise TooLarge(
         f"{function.called} was not called: at most {limits.CALLS} functions can be nested, and"
@@ -75,9 +68,8 @@ def _is_deep() -> bool:
     return True
 
 
-def compiled(run: Execution, function: Function) -> Defined:
+def compiled(tx: Transaction, function: Function) -> Defined:
     """Return a function compiled; cached for as long as its definition does not change."""
-    tx = run.transaction
     at = ("compiled", function.database.id, function.name)
     found: Defined | None = tx.known(at)
     if found is None:

@@ -40,7 +40,7 @@ def by_column(run: Execution, plan: SelectPlan, path: AccessPath) -> AccessPath:
     if why is not None:
         path.by_row = why
         return path
-    load_arrays(run)
+    load_arrays(run.fiber)
     if not wanted.groups:
         try:
             most = plan.most(run)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from language import tree
+from language.env import Env
+from language.search.analysis import Analyzer
 from language.sizing import WorkingMemory
 from protocol.environment import Rng
 from protocol.errors import BadRequest, TypeRefused
 from protocol.paths import Path
 from protocol.text import format_record
 from protocol.values import PACE, RecordId, Value
-
-if TYPE_CHECKING:
-    from actors.scripts.execution import Execution
-    from language.search.analysis import Analyzer
 
 FOR_WRITER: Final = "for the writer of a record"
 IN_FUNCTION: Final = "inside a function"
@@ -29,32 +27,32 @@ class Confined:
     :param where: end of a refusal's message: the place of the expression
     """
 
-    __slots__ = ("_run", "_where", "variables")
+    __slots__ = ("_env", "_where", "variables")
 
-    def __init__(self, run: Execution, where: str, variables: dict[str, Any]) -> None:
-        self._run = run
+    def __init__(self, env: Env, where: str, variables: dict[str, Any]) -> None:
+        self._env = env
         self._where = where
         self.variables = variables
 
     def of_value(self, value: Any) -> Confined:
         """Return the same environment, with `$value`."""
         # A copy: the variables around this expression stay as they are.
-        return Confined(self._run, self._where, {"value": value})
+        return Confined(self._env, self._where, {"value": value})
 
     @property
     def memory(self) -> WorkingMemory:
-        """Memory held by the run."""
-        return self._run.memory
+        """Memory held by the request."""
+        return self._env.memory
 
     @property
     def now(self) -> datetime:
         """The transaction's time."""
-        return self._run.now
+        return self._env.now
 
     @property
     def rng(self) -> Rng:
         """The transaction's randomness."""
-        return self._run.rng
+        return self._env.rng
 
     def select(self, select: tree.Select, parent: Value) -> Value:
         """:raises TypeRefused: always. A definition with a SELECT, from an earlier version, has to
@@ -70,11 +68,11 @@ class Confined:
     def call(self, name: str, arguments: list[Any]) -> Any:
         """Return the result of a function of the database."""
         # The function gets a confined environment of its own.
-        return self._run.call(name, arguments)
+        return self._env.call(name, arguments)
 
     def analyzer(self, name: str) -> Analyzer:
         """Return an analyzer of the database."""
-        return self._run.analyzer(name)
+        return self._env.analyzer(name)
 
     def text_match(self, paths: tuple[Path, ...], values: list[Any], query: Any) -> bool:
         """:raises BadRequest: always. There is no table here, and so no index"""
@@ -94,4 +92,4 @@ class Confined:
 
     def tick(self, cost: int = PACE) -> None:
         """Yield to the loop when the slice is used up."""
-        self._run.tick(cost)
+        self._env.tick(cost)

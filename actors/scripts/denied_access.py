@@ -3,59 +3,76 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from actors.scripts.handlers import RequiredPrivilege
-from actors.vaults.trail import VaultAct
+from actors.scripts.authorizer import Authorizer
+from actors.scripts.plans import Step
+from actors.vaults.trail import Trail, VaultAct
 from language import tree
 from protocol import limits
 from protocol.errors import NotAllowed, Refusal
 from protocol.rights import SecurableKind
-
-if TYPE_CHECKING:
-    from actors.scripts.execution import Execution
+from storage.vaults.vaults import Vault
 
 _FIRST_WORD: Final = re.compile("[A-Z][a-z]+")
 
 
-def turned_away(
-    run: Execution, statement: Any, claims: Sequence[RequiredPrivilege], refusal: Refusal
+def record_denied(
+    trail: Trail,
+    authorizer: Authorizer,
+    step: Step,
+    refusal: Refusal,
+    variables: dict[str, Any],
+    request: str,
 ) -> None:
     """Record in a vault's audit trail that the caller lacks a privilege, or names a vault it may
-    not see."""
-    for claim in claims:
+    not see.
+
+    :param variables: parameters and variables, by name
+    :param request: id of the request
+    """
+    for claim in step.claims:
         if (
             claim.kind is SecurableKind.VAULT
             and not claim.as_securable
             and claim.names[0] is not None
         ):
-            _keep(run, statement, claim.names[0], refusal)
+            vault = _named_vault(authorizer, claim.names[0])
+            if vault is None:
+                continue
+            word, id = _act(step.statement), _secret_id(step.statement, variables)
+            act = VaultAct(word, authorizer.caller, vault, id, None, None, request)
+            # A caller refused a privilege on the database may be one that may not see the vault.
+            sees = authorizer.rights.sees(authorizer.tx, authorizer.caller, vault)
+            if isinstance(refusal, NotAllowed) and sees:
+                trail.refused(act, refusal)
+            else:
+                trail.unseen(act)
 
 
-def _keep(run: Execution, statement: Any, name: str, refusal: Refusal) -> None:
-    namespace, database = run.place
+def _named_vault(authorizer: Authorizer, name: str) -> Vault | None:
+    """Return the vault without authorization: it goes into the trail, never into an answer."""
+    namespace, database = authorizer.place
     if namespace is None or database is None:
-        return
-    # Resolved without authorization: the result goes into the trail, never into an answer.
-    vault = run.rights.tried(run.transaction, (namespace, database), name)
-    if vault is None:
-        return
-    # The act is the first word of the node's class: RotateVault is `rotate`.
+        return None
+    return authorizer.rights.tried(authorizer.tx, (namespace, database), name)
+
+
+def _act(statement: Any) -> str:
+    """Return the first word of the node's class: RotateVault is `rotate`."""
     word = _FIRST_WORD.match(type(statement).__name__)
     assert word is not None, "nodes are named in capitals"
+    return word.group().lower()
+
+
+def _secret_id(statement: Any, variables: dict[str, Any]) -> str | None:
+    """Return the id that a statement names, of parameters and constants only: no expression runs
+    for a refused caller."""
     id = getattr(statement, "id", None)
-    # Parameters and constants only: no expression runs for a refused caller.
-    named = run.variables.get(id.name) if isinstance(id, tree.Parameter) else None
+    named = variables.get(id.name) if isinstance(id, tree.Parameter) else None
     if isinstance(id, tree.Constant):
         named = id.value
     # An overlong id names no value, and must not fill the trail.
     if not isinstance(named, str) or len(named) > limits.VAULT_ID_BYTES:
-        named = None
-    act = VaultAct(word.group().lower(), run.caller, vault, named, None, None, run.request.request)
-    trail = run.services.vaults.trail
-    # A caller refused a privilege on the database may be one that may not see the vault at all.
-    if isinstance(refusal, NotAllowed) and run.rights.sees(run.transaction, run.caller, vault):
-        trail.refused(act, refusal)
-    else:
-        trail.unseen(act)
+        return None
+    return named

@@ -13,13 +13,13 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from actors.execution.fiber import Fiber
+from actors.messages.operations import telling
 from actors.redaction import redacted
-from actors.rights import Names
 from actors.scripts import analyzing, calling, text_search
 from actors.scripts.announcing import announce
-from actors.scripts.denied_access import turned_away
+from actors.scripts.authorizer import Authorizer, Place, database_in
+from actors.scripts.denied_access import record_denied
 from actors.scripts.handlers import Audited
-from actors.scripts.judging import authorize, touch_named
 from actors.scripts.named_snapshots import NamedSnapshot
 from actors.scripts.plans import Plan, Step, rowless
 from actors.scripts.script_state import ScriptState, StatementCache
@@ -48,20 +48,11 @@ from protocol.paths import Path
 from protocol.requests import HeldFile, Result, RunScript
 from protocol.rights import NOTHING, READ, Verbs
 from protocol.values import NONE, RecordId, Value
-from storage.catalog.analyzers import Analyzer
-from storage.catalog.functions import Function
-from storage.catalog.spaces import Space
 from storage.catalog.tables import Field, Table
 from storage.records import records
-from storage.topics.topics import Topic
 from storage.txn.tickets import NO_COMMIT, CommitTicket
 from storage.txn.transaction import Transaction
 from storage.txn.write_set import UNCHANGED
-from storage.vaults.vaults import Vault
-
-Place = tuple[str | None, str | None]
-"""Current namespace and database of a script: their names, not yet looked up."""
-
 
 SEEN_ROLLED_BACK: Final = "a commit that this transaction had read was rolled back"
 """Message of the conflict that ends a transaction which has read a commit rolled back since."""
@@ -218,16 +209,21 @@ class Execution:
             self.audited = step.audited
         try:
             # Judged in this transaction: the user row enters its read set.
-            targets = authorize(self, step.claims) if step.claims else ()
+            targets = self.authorizer.authorize(step.claims) if step.claims else ()
         except (NotAllowed, Unknown) as refusal:
-            turned_away(self, step.statement, step.claims, refusal)
-            touch_named(self, step.claims)
+            authorizer, request = self.authorizer, self.request.request
+            trail = self.services.vaults.trail
+            record_denied(trail, authorizer, step, refusal, self.variables, request)
+            authorizer.touch_named(step.claims)
             raise
         try:
             value = (step.work or step.compiled())(self, *targets)
             # Published in the same transaction: change and message commit together (outbox).
             if self.transaction.noted is not None:
-                announce(self)
+                topics = self.services.topics
+                # Their takers are woken once the transaction has committed.
+                for messages in announce(self.authorizer, self.tick):
+                    self.afterwards.append(telling(topics, messages))
             return value
         except Refusal as refusal:
             self._locate(refusal, step)
@@ -486,54 +482,16 @@ class Execution:
 
     # --- authorization ------------------------------------------------------------------------
 
-    def names(self) -> Names:
-        """Return the script's current database. :raises BadRequest: none is chosen"""
-        namespace, database = self.place
-        if namespace is None or database is None:
-            return self.database_of(None, None)
-        return self.place  # type: ignore[return-value]
-
-    def namespace_of(self, name: str | None) -> str:
-        """Return the namespace that a statement names, or the current one. :raises BadRequest: none
-        is chosen"""
-        found = name or self.place[0]
-        if found is None:
-            raise BadRequest("no namespace is chosen: name one with the request, or USE it first")
-        return found
-
-    def database_of(self, namespace: str | None, name: str | None) -> Names:
-        """Return the names of a database, as `namespace_of`."""
-        if name is None:
-            name = self.place[1]
-            if name is None:
-                raise BadRequest(
-                    "no database is chosen: name one with the request, or USE ns.db first"
-                )
-        return self.namespace_of(namespace), name
+    @property
+    def authorizer(self) -> Authorizer:
+        """Authorization of the caller, in the current transaction and place."""
+        return Authorizer(self.rights, self.transaction, self.caller, self.place)
 
     def table(self, name: str, verbs: Verbs) -> Table:
         """Return a table of the current database, authorized. :raises Unknown, NotAllowed:"""
-        return self.rights.table(self.transaction, self.caller, self.names(), name, verbs)
-
-    def topic(self, name: str, verbs: Verbs) -> Topic:
-        """Return a topic of the current database, authorized. :raises Unknown, NotAllowed:"""
-        return self.rights.topic(self.transaction, self.caller, self.names(), name, verbs)
-
-    def space(self, name: str, verbs: Verbs) -> Space:
-        """Return a cache space of the current database, authorized. :raises Unknown, NotAllowed:"""
-        return self.rights.space(self.transaction, self.caller, self.names(), name, verbs)
-
-    def vault(self, name: str, verbs: Verbs) -> Vault:
-        """Return a vault of the current database, authorized. :raises Unknown, NotAllowed:"""
-        return self.rights.vault(self.transaction, self.caller, self.names(), name, verbs)
-
-    def function(self, name: str, verbs: Verbs) -> Function:
-        """Return a function of the current database, authorized. :raises Unknown, NotAllowed:"""
-        return self.rights.function(self.transaction, self.caller, self.names(), name, verbs)
-
-    def analyzer_row(self, name: str, verbs: Verbs) -> Analyzer:
-        """Return an analyzer of the current database, authorized. :raises Unknown, NotAllowed:"""
-        return self.rights.analyzer(self.transaction, self.caller, self.names(), name, verbs)
+        return self.rights.table(
+            self.transaction, self.caller, database_in(self.place), name, verbs
+        )
 
     def may_read(self, table: Table) -> bool:
         """True if the caller may see the content of a table's records."""
@@ -591,23 +549,36 @@ class Execution:
 
     def call(self, name: str, arguments: list[Any]) -> Any:
         """Return the result of a function of the current database; see `calling.call`."""
-        return calling.call(self, name, arguments)
+        self.tick()
+        declared = self.authorizer.function(name, NOTHING)
+        depth = self.calls
+        self.calls = depth + 1
+        try:
+            function = calling.compiled(self.transaction, declared)
+            return calling.call(self, function, arguments, depth)
+        finally:
+            self.calls = depth
 
     def analyzer(self, name: str) -> analysis.Analyzer:
         """Return an analyzer of the current database, compiled."""
-        return analyzing.analyzer(self, name)
+        declared = self.authorizer.analyzer(name, NOTHING)
+        return analyzing.compiled(self.transaction, declared)
 
     def text_match(self, paths: tuple[Path, ...], values: list[Any], query: Any) -> bool:
         """Return the value of `@@` for the fields of a row."""
-        return text_search.match(self, self.texts, paths, values, query)
+        if self.texts is None:
+            raise text_search.no_table()
+        return self.texts.match(paths, values, query)
 
     def text_score(self, record: Any, path: Path | None) -> float:
         """Return the score of a row by the `@@` of its WHERE."""
-        return text_search.score(self, self.texts, record, path)
+        if self.texts is None or type(record) is not RecordId:
+            raise BadRequest("search::score is about records that `@@` has found, and this is none")
+        return self.texts.score(self.table(record.table, READ), order.encode(record.id), path)
 
     def text_queries(self, path: Path) -> list[tuple[analysis.Analyzer, Query]]:
         """Return the queries of the `@@` of WHERE that are over a field."""
-        return text_search.queries(self, self.texts, path)
+        return [] if self.texts is None else self.texts.queries(path)
 
     def distance(self, record: Any) -> float:
         """Return the distance of a row that NEAREST has found."""

@@ -36,7 +36,7 @@ def define_function(run: Execution, statement: tree.DefineFunction, database: Da
     # Its own name is left out: recursion is allowed, and bounded at the call.
     # Sorted, so that the same missing function is named each time.
     for name in sorted(called(statement.body) - {statement.name}):
-        run.function(name, NOTHING)
+        run.authorizer.function(name, NOTHING)
     # Kept as text: the catalog does not depend on the form of the tree.
     made = Function(
         database,
@@ -48,7 +48,7 @@ def define_function(run: Execution, statement: tree.DefineFunction, database: Da
     )
     functions.define(run.transaction, made, IF_TAKEN[statement.exists])
     # Compile it as stored, to refuse it now: the printed text may nest deeper than the given one.
-    compiled(run, run.function(statement.name, NOTHING))
+    compiled(run.transaction, run.authorizer.function(statement.name, NOTHING))
     return NONE
 
 

@@ -10,8 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from sys import maxsize
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from language.env import Env
 from language.search.retrieval import Mask
 from protocol.values import paced
 from storage.catalog.tables import Table
@@ -21,9 +22,7 @@ from storage.records import records
 from storage.search import segments
 from storage.search.postings import live_records
 from storage.search.segments import Head, Segment
-
-if TYPE_CHECKING:
-    from actors.scripts.execution import Execution
+from storage.txn.transaction import Transaction
 
 ID_BYTES: Final = 128
 """Memory of an id with its score, about."""
@@ -31,10 +30,14 @@ _LOOKED: Final = 512
 
 
 class IndexSnapshot(ABC):
-    """Segments and fresh records of an index, in one table, as a statement sees them."""
+    """Segments and fresh records of an index, in one table, as a transaction sees them.
 
-    def __init__(self, run: Execution, table: Table, index: Index) -> None:
-        self.run, self.table, self.index = run, table, index
+    :param env: of the statement
+    """
+
+    def __init__(self, tx: Transaction, env: Env, table: Table, index: Index) -> None:
+        self.tx, self.memory, self.tick = tx, env.memory, env.tick
+        self.table, self.index = table, index
         self._marked: list[bytes] | None = None
 
     @abstractmethod
@@ -49,34 +52,34 @@ class IndexSnapshot(ABC):
     def _heads(self) -> list[Head]:
         if not self._is_built:
             return []
-        return segments.heads(self.run.transaction.scan, self.index.entries)
+        return segments.heads(self.tx.scan, self.index.entries)
 
     def _segment(self, head: Head) -> Segment:
-        tx = self.run.transaction
+        tx = self.tx
         # Parts never change, and no commit writes them: the read set does without their keys.
         return Segment(tx.value_over, tx.scan, self.index.entries, head, keeps=True)
 
     def has_few_fresh(self, most: int) -> bool:
         """True if at most so many records are marked in an index that is built."""
         marked: list[bytes] = []
-        for ids in segments.fresh_ids(self.run.transaction.scan, self.index.entries):
+        for ids in segments.fresh_ids(self.tx.scan, self.index.entries):
             marked += ids
             if len(marked) > most:
                 return False
-            self.run.tick()
+            self.tick()
         self._marked = marked
         return True
 
     @cached_property
     def fresh(self) -> list[bytes]:
         """Ids of the records that are read themselves, in order."""
-        tx, run = self.run.transaction, self.run
+        tx, tick = self.tx, self.tick
         found: list[bytes] = []
         if not self._is_built:
             prefix = self.table.prefix
             for pairs in records.scan_keys(tx, *keys.within(prefix)):
                 found += [key[len(prefix) :] for key, _ in pairs]
-                run.tick()
+                tick()
         else:
             if self._marked is None:
                 self.has_few_fresh(maxsize)
@@ -86,9 +89,9 @@ class IndexSnapshot(ABC):
                 # A segment of another form says nothing: each of its records is looked at.
                 if not self.is_current(head):
                     ids = self._segment(head).live_ids()
-                    found += [id for id in paced(ids, run.tick) if id not in marked]
+                    found += [id for id in paced(ids, tick) if id not in marked]
             found.sort()
-        run.memory.held += len(found) * ID_BYTES
+        self.memory.held += len(found) * ID_BYTES
         return found
 
     def live(self, segment: Segment) -> Mask:
@@ -96,7 +99,7 @@ class IndexSnapshot(ABC):
         found = live_records(segment.head)
         for at in range(0, len(self.fresh), _LOOKED):
             found[list(segment.numbers(self.fresh[at : at + _LOOKED]))] = False
-            self.run.tick()
+            self.tick()
         return found
 
     def current(self) -> Iterator[Head]:

@@ -79,7 +79,7 @@ def _text_options(run: Execution, statement: tree.DefineIndex) -> TextOptions | 
         raise BadRequest(f"a boost is a number above 0, at most {limits.BOOST}")
     return TextOptions(
         text.analyzer,
-        pack_definition(analyzing.definition_of(run.analyzer_row(text.analyzer, NOTHING))),
+        pack_definition(analyzing.definition_of(run.authorizer.analyzer(text.analyzer, NOTHING))),
         text.saturation,
         text.length,
         tuple(factors.get(name, 1.0) for name in names) if factors else (),
@@ -125,7 +125,7 @@ def check_index(run: Execution, statement: tree.CheckIndex, table: Table) -> Val
         )
     tx = run.transaction
     if index.text is not None or index.vector is not None:
-        load_arrays(run)
+        load_arrays(run.fiber)
     if index.text is not None:
         found = _check_text(run, table, index, index.text)
     elif index.vector is not None:

@@ -61,7 +61,7 @@ def measured(
     run: Execution, table: Table, index: Index, options: VectorOptions, over: tree.MeasureOver
 ) -> Recall:
     """Return the recall of an index at the snapshot of a statement."""
-    load_arrays(run)
+    load_arrays(run.fiber)
     from storage.search import centroids
     from storage.search.recall import LEAST_LIVE, Measurement
 

@@ -1,4 +1,4 @@
-"""NEAREST and ORDER BY a distance: rows of a table by the VECTOR index over a field.
+"""NEAREST: the nearest rows of a table by the VECTOR index over a field.
 
 The k nearest of the rows that the rest of WHERE passes are found here, so the statement gets them
 as its only rows. If another index leads to few records, these are compared exactly. Else the lists
@@ -7,15 +7,17 @@ of the index whose centroids are nearest are read, and more of them if few rows 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.scripts import measuring
+from actors.scripts.access_paths import AccessPath
 from actors.scripts.arrays import load_arrays
+from actors.scripts.distance_order import NearestAccess, has_few_fresh
+from actors.scripts.execution import Execution
 from language import tree
-from language.nearest import ByDistance, Nearest
-from language.rows import Batch, Pairs
+from language.nearest import Nearest
+from language.rows import Pairs
 from language.select import SelectPlan
 from protocol.errors import BadRequest, TooLarge, TypeRefused
 from protocol.paths import Path, path_text
@@ -29,44 +31,13 @@ from storage.records import records
 from storage.search.recall_rows import Recall
 
 if TYPE_CHECKING:
-    from actors.scripts.access_paths import AccessPath
-    from actors.scripts.execution import Execution
     from actors.scripts.vector_index import KNearest, VectorIndex
 
 K: Final = 10_000
 """Most rows of NEAREST."""
 CANDIDATES: Final = 2_000
 """Most records of another index that are compared exactly."""
-FRESH_MOST: Final = 20_000
-"""Most marked records that are read beside an index; with more, a scan reads the table."""
-_FRESH_PART: Final = 2
-"""A scan is as good if more than this part of the table is marked."""
 _SCANNED: Final = frozenset({"scan", "range"})
-
-
-@dataclass(slots=True)
-class NearestAccess:
-    """Way of one NEAREST, for EXPLAIN.
-
-    :ivar way: `lists`, `candidates` of another index, or `all`
-    """
-
-    way: str
-    probes: int = 0
-    widened: int = 0
-    looked_at: int = 0
-    fresh: int = 0
-    by: dict[str, Value] = field(default_factory=dict)
-    recall: Value = None
-    """Measured recall for so many lists."""
-
-    def described(self) -> dict[str, Value]:
-        """Describe it for EXPLAIN."""
-        told: dict[str, Value] = {"way": self.way}
-        if self.way == "lists":
-            told |= {"probes": self.probes, "widened": self.widened}
-        told |= {"looked_at": self.looked_at, "fresh": self.fresh, **self.by}
-        return told if self.recall is None else {**told, "recall": self.recall}
 
 
 def index_of(table: Table, path: Path) -> Index:
@@ -98,7 +69,7 @@ def nearest_path(
     :param source: range of keys in which they are
     :param other: access path of the rest of WHERE
     """
-    load_arrays(run)
+    load_arrays(run.fiber)
     from actors.scripts.vector_index import KNearest, VectorIndex
 
     index = index_of(table, nearest.path)
@@ -118,7 +89,7 @@ def nearest_path(
     few = other.access not in _SCANNED and other.entries is not None
     if few and (other.entries or 0) <= CANDIDATES:
         access = _compared(run, plan, search, k, found, other)
-    elif other.access == "range" or not _has_few_fresh(run, table, index, search):
+    elif other.access == "range" or not has_few_fresh(run, table, index, search):
         access = _compared(run, plan, search, k, found, other)
         access.way = "all"
     else:
@@ -214,13 +185,6 @@ def _figure(recall: Recall | None, probes: int, filters: bool) -> Value:
     return {**found, "filtered": "unmeasured"} if filters else found
 
 
-def _has_few_fresh(run: Execution, table: Table, index: Index, search: VectorIndex) -> bool:
-    if not index.is_complete:
-        return False
-    most = max(records.about(run.transaction, table) // _FRESH_PART, 64)
-    return search.has_few_fresh(min(most, FRESH_MOST))
-
-
 # --- operands -------------------------------------------------------------------------------------
 
 
@@ -251,53 +215,3 @@ def _vector(run: Execution, node: tree.Nearest, index: Index) -> list[Any]:
             wanted=wanted, found=found,
         )  # fmt: skip
     return value  # type: ignore[no-any-return]
-
-
-# --- ORDER BY a distance --------------------------------------------------------------------------
-
-
-def in_order(
-    run: Execution, plan: SelectPlan, table: Table
-) -> tuple[Index, NearestAccess, Iterator[Batch]] | None:
-    """Return the index that has the order of ORDER BY a distance, and all rows of a table in this
-    order; None: rows are sorted."""
-    wanted = plan.by_distance
-    if wanted is None:
-        return None
-    index = next((one for one in table.indexes if _serves(one, wanted)), None)
-    if index is None or index.vector is None:
-        return None
-    most, count = plan.most(run), records.count(run.transaction, table)
-    # Without LIMIT, or with a large one, most records are read anyway.
-    if most is None or most * _LIMIT > count:
-        return None
-    value = run.evaluate(wanted.to)
-    # A scan refuses it, if it comes to that.
-    if unfit(value, index.vector) is not None:
-        return None
-    load_arrays(run)
-    from actors.scripts.vector_index import VectorIndex
-
-    search = VectorIndex(run, table, index, value)
-    if index.state == FAILED or not _has_few_fresh(run, table, index, search):
-        return None
-    # The functions refuse other values: a scan says so.
-    if search.count != count:
-        return None
-    record_ids = records.record_id(table)
-    way = NearestAccess("all", looked_at=count, fresh=search.fresh_count)
-    return index, way, (Pairs(pairs, record_ids) for pairs in search.in_order())
-
-
-def _serves(index: Index, wanted: ByDistance) -> bool:
-    """True if an index has the order of a distance: bytes don't tell it."""
-    options = index.vector
-    return (
-        options is not None
-        and index.paths == (wanted.path,)
-        and (options.distance, options.type) == (wanted.distance, "F32")
-    )
-
-
-_LIMIT: Final = 5
-"""ORDER BY a distance reads the index if it needs at most one record of so many."""

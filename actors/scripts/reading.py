@@ -211,7 +211,12 @@ def _rows(
 @contextmanager
 def text_scope(run: Execution, plan: SelectPlan, tables: Iterable[str] = ()) -> Iterator[None]:
     """Have `@@` mean the fields of some tables meanwhile: those given, and those that are met."""
-    outer, run.texts = run.texts, TextScope(list(tables), plan.scored)
+    scope = TextScope(
+        run, run.transaction, run.fiber, run.evaluate, partial(run.table, verbs=READ), plan.scored
+    )
+    for table in tables:
+        scope.add(table)
+    outer, run.texts = run.texts, scope
     try:
         yield
     finally:

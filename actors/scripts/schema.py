@@ -275,7 +275,7 @@ def _checked(run: Execution, table: Table, changed: Field) -> Schema:
     """
     # Sorted: of several unknown functions each run names the same one.
     for name in sorted(functions_of_field(changed)):
-        run.function(name, NOTHING)
+        run.authorizer.function(name, NOTHING)
     definitions = [_definition(field) for field in paced(table.fields, run.tick)]
     types = {each.path: each.type for each in definitions}
     check_values(definitions)

@@ -13,9 +13,10 @@ from hashlib import blake2b
 from heapq import merge
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from actors.scripts.index_snapshot import ID_BYTES, IndexSnapshot
+from language.env import Env
 from language.functions.search import ANALYSIS, POSTINGS_BYTES
 from language.pieces import cost_of
 from language.search.analysis import Analyzer
@@ -45,9 +46,7 @@ from storage.indexes.text_markers import TextMarkers
 from storage.records import records
 from storage.search.postings import SegmentArrays
 from storage.search.segments import Head, TextSegment
-
-if TYPE_CHECKING:
-    from actors.scripts.execution import Execution
+from storage.txn.transaction import Transaction
 
 _HIT_BYTES: Final = 24
 _FIRST: Final = 256
@@ -80,8 +79,10 @@ class _Segment(NamedTuple):
 class TextIndex(IndexSnapshot):
     """A query over an index, in one table. :param query: None: it matches nothing"""
 
-    def __init__(self, run: Execution, table: Table, index: Index, query: Query | None) -> None:
-        super().__init__(run, table, index)
+    def __init__(
+        self, tx: Transaction, env: Env, table: Table, index: Index, query: Query | None
+    ) -> None:
+        super().__init__(tx, env, table, index)
         self.query = query
         text = index.text
         assert text is not None
@@ -104,12 +105,9 @@ class TextIndex(IndexSnapshot):
     @cached_property
     def _segments(self) -> list[_Segment]:
         found = []
-        tick = self.run.tick
+        tick = self.tick
         for head in self.current():
-            segment = TextSegment(
-                self.run.transaction.get, self.run.transaction.scan, self.index.entries, head,
-                keeps=True,
-            )  # fmt: skip
+            segment = TextSegment(self.tx.get, self.tx.scan, self.index.entries, head, keeps=True)
             arrays = SegmentArrays(segment)
             live = self.live(segment)
             recount = _Recount(self, segment)
@@ -131,8 +129,8 @@ class TextIndex(IndexSnapshot):
             return found
         for one in self._segments:
             some = numbers(one.search.matched(self.query) & one.live)
-            self.run.memory.held += some.nbytes
-            self.run.tick()
+            self.memory.held += some.nbytes
+            self.tick()
             found.append((one, some))
         return found
 
@@ -148,7 +146,7 @@ class TextIndex(IndexSnapshot):
             return iter(())
         # A record is in one of them.
         parts = [self._ids(one, some) for one, some in self._matched]
-        return merge(paced(self.fresh, self.run.tick), *parts)
+        return merge(paced(self.fresh, self.tick), *parts)
 
     def matching(self, pairs: list[Pair]) -> list[Pair]:
         """Return the records that match. :param pairs: records of `ids`"""
@@ -157,13 +155,10 @@ class TextIndex(IndexSnapshot):
         kept = []
         for pair in pairs:
             if self._is_fresh(pair[0][keys.RECORD_PREFIX_BYTES :]):
-                held = self.run.memory.held
-                fits = matches(
-                    self.query, [one for one, _ in self._analysed(pair[1])], self.run.tick
-                )
-                self.run.memory.held = held
+                held = self.memory.held
+                fits = matches(self.query, [one for one, _ in self._analysed(pair[1])], self.tick)
+                self.memory.held = held
                 if not fits:
-                    self.run.count_read(1)
                     continue
             kept.append(pair)
         return kept
@@ -179,14 +174,13 @@ class TextIndex(IndexSnapshot):
         if known is not None:
             return known
         found: list[Field] = []
-        run = self.run
         rows = _rows(self.index.paths)
         for text in TextMarkers(self.index, rows.heads).content(rows.of_packed(raw)):
             size = min(sum(map(len, text)), limits.SEARCH_TEXT_CHARACTERS)
             if size > FEW:
-                run.tick(ANALYSIS * cost_of(size))
-                run.memory.held += size * POSTINGS_BYTES
-            found.append(self.analyzer.postings(text, run.tick))
+                self.tick(ANALYSIS * cost_of(size))
+                self.memory.held += size * POSTINGS_BYTES
+            found.append(self.analyzer.postings(text, self.tick))
         size = sum(100 * len(postings) + 8 * words for postings, words in found) + 200
         _recent.keep(name, found, size)
         return found
@@ -204,21 +198,21 @@ class TextIndex(IndexSnapshot):
             one.search.count(one.live, rare, known)
         every = [leaf for leaf, _ in leaves(self.query)]
         found: list[_Fresh] = []
-        run, at = self.run, 0
+        at = 0
         while at < len(self.fresh):
-            held, before = run.memory.held, len(found)
-            pairs, at = records.fetch(run.transaction, self.table, self.fresh, at, FEW)
+            held, before = self.memory.held, len(found)
+            pairs, at = records.fetch(self.tx, self.table, self.fresh, at, FEW)
             for key, raw in pairs:
-                run.tick(FEW)
+                self.tick(FEW)
                 fields_of = self._analysed(raw)
                 self._count_one(fields_of, rare, known)
-                if matches(self.query, [one for one, _ in fields_of], run.tick):
+                if matches(self.query, [one for one, _ in fields_of], self.tick):
                     counts = tuple(
-                        count(leaf, one, run.tick) for leaf in every for one, _ in fields_of
+                        count(leaf, one, self.tick) for leaf in every for one, _ in fields_of
                     )
                     words = tuple(number for _, number in fields_of)
                     found.append(_Fresh(key[keys.RECORD_PREFIX_BYTES :], counts, words))
-            run.memory.held = held + (len(found) - before) * (
+            self.memory.held = held + (len(found) - before) * (
                 ID_BYTES + 8 * fields * (len(every) + 1)
             )
         return known, found
@@ -228,7 +222,7 @@ class TextIndex(IndexSnapshot):
         for number, (postings, words) in enumerate(fields):
             known.add(number, words)
             for leaf in rare if words else ():
-                if count(leaf, postings, self.run.tick):
+                if count(leaf, postings, self.tick):
                     key = leaf, number
                     known.having[key] = known.having.get(key, 0) + 1
 
@@ -245,10 +239,10 @@ class TextIndex(IndexSnapshot):
             field = self.index.paths.index(path)
             scorer.shares = [one for one in scorer.shares if one.field == field]
         for one, some in self._matched:
-            self.run.memory.held += len(some) * _HIT_BYTES
-            self.run.tick()
+            self.memory.held += len(some) * _HIT_BYTES
+            self.tick()
             yield one, Scored(some, one.search.scores(scorer)[some])
-        found = [scorer.score_counts(one.counts, one.words) for one in paced(fresh, self.run.tick)]
+        found = [scorer.score_counts(one.counts, one.words) for one in paced(fresh, self.tick)]
         yield None, Scored(range(len(fresh)), found)
 
     def score(self, id: bytes, path: Path | None) -> float:
@@ -259,14 +253,14 @@ class TextIndex(IndexSnapshot):
         if found is None:
             found = self._by_path[path] = {}
             for segment, part in self._scores(path) if self.query is not None else ():
-                self.run.memory.held += len(part) * ID_BYTES
+                self.memory.held += len(part) * ID_BYTES
                 ids, scores = self._ids(segment, part.numbers), part.scores.tolist()
                 found.update(zip(ids, scores, strict=True))
         return found.get(id, 0.0)
 
     def _ids(self, segment: _Segment | None, at: Numbers) -> Iterator[bytes]:
         """Yield the ids of some records. :param segment: None: they are fresh ones that match"""
-        wanted = values(at, self.run.tick)
+        wanted = values(at, self.tick)
         if segment is not None:
             return segment.arrays.segment.ids(wanted)
         fresh = self._counted[1]
@@ -285,7 +279,7 @@ class TextIndex(IndexSnapshot):
     ) -> Iterator[list[bytes]]:
         """Yield ids in lists. A million records may have one score, so runs of the segments are
         merged, and nothing is sorted at once."""
-        before, tick = inf, self.run.tick
+        before, tick = inf, self.tick
         left = sum(len(part) for _, part in parts)
         while left:
             low = bound([part for _, part in parts], before, most, tick)
@@ -297,7 +291,7 @@ class TextIndex(IndexSnapshot):
             merged = merge(*runs)
             while some := list(islice(merged, FEW)):
                 self._ranked.update((id, -score) for score, id in some)
-                self.run.memory.held += len(some) * ID_BYTES
+                self.memory.held += len(some) * ID_BYTES
                 tick()
                 yield [id for _, id in some]
             before, most = low, most * 4
@@ -312,12 +306,12 @@ class _Recount:
     def __call__(self, number: int, field: int, phrase: Phrase) -> int:
         search = self._search
         (id,) = self._segment.ids([number])
-        pairs, _ = records.fetch(search.run.transaction, search.table, [id], 0, 1)
+        pairs, _ = records.fetch(search.tx, search.table, [id], 0, 1)
         # A fresh record may be gone: the segment's copy of it is not read.
         if not pairs:
             return 0
         postings, _ = search._analysed(pairs[0][1])[field]
-        return count(phrase, postings, search.run.tick)
+        return count(phrase, postings, search.tick)
 
 
 _recent: Final[BoundedCache[list[Field]]] = BoundedCache(KNOWN_BYTES)

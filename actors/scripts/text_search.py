@@ -7,12 +7,14 @@ the segments have of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from actors.execution.fiber import Fiber
 from actors.scripts.arrays import load_arrays
 from language import tree
+from language.env import Env
 from language.functions.search import query_tree, text_matches
 from language.planner import is_fixed
 from language.printing import print_path
@@ -20,18 +22,16 @@ from language.search.analysis import Analyzer
 from language.search.compiled import analyzer_of
 from language.search.fields import matched_paths
 from language.search.terms import AllOf, AnyOf, Boost, Leaf, Phrase, Prefix, Query, Term
-from protocol import order
 from protocol.errors import BadRequest
 from protocol.paths import Path
-from protocol.rights import READ
-from protocol.values import RecordId, Value
+from protocol.values import Value
 from storage.catalog.tables import Table
 from storage.formats.keys import Pair
 from storage.indexes.entries import FAILED, Index
 from storage.records import records
+from storage.txn.transaction import Transaction
 
 if TYPE_CHECKING:
-    from actors.scripts.execution import Execution
     from actors.scripts.text_index import TextIndex
 
 FRESH_MOST: Final = 20_000
@@ -40,101 +40,134 @@ _FRESH_PART: Final = 2
 """A scan is as good if more than this part of the table is marked."""
 
 
-@dataclass(slots=True)
 class TextScope:
     """Tables whose rows a statement reads, with the FULLTEXT indexes that it has used.
 
-    :ivar scored: the `@@` that scores and highlights are about
+    :param fiber: fiber of the statement
+    :param evaluate: returns the value of an expression outside any row
+    :param find_table: returns a table that the caller may read
+    :param scored: the `@@` that scores and highlights are about
     """
 
-    tables: list[str]
-    scored: tuple[tree.Binary, ...] = ()
-    known: dict[tuple[Path, ...], tuple[Index, Analyzer]] = field(default_factory=dict)
-    searches: dict[tuple[str, int], TextIndex] = field(default_factory=dict)
-    """Searches of scores, by their table and the identity of their `@@`."""
+    def __init__(
+        self,
+        env: Env,
+        tx: Transaction,
+        fiber: Fiber,
+        evaluate: Callable[[Any], Any],
+        find_table: Callable[[str], Table],
+        scored: tuple[tree.Binary, ...],
+    ) -> None:
+        self._env, self._tx, self._fiber = env, tx, fiber
+        self._evaluate, self._find_table = evaluate, find_table
+        self.scored = scored
+        self._tables: list[str] = []
+        self._known: dict[tuple[Path, ...], tuple[Index, Analyzer]] = {}
+        self._searches: dict[tuple[str, int], TextIndex] = {}
+        """Searches of scores, by their table and the identity of their `@@`."""
 
     def add(self, table: str) -> None:
         """Add a table that is met while rows are read."""
-        if table not in self.tables:
-            self.tables.append(table)
-            self.known.clear()
+        if table not in self._tables:
+            self._tables.append(table)
+            self._known.clear()
 
-    def search(self, run: Execution, table: Table, node: tree.Binary) -> TextIndex:
-        """Return the search of an `@@` in a table. :raises BadRequest: the table has no index"""
-        key = table.name, id(node)
-        found = self.searches.get(key)
-        if found is None:
-            if not is_fixed(node.right):
-                raise BadRequest("a query that depends on the row has no scores and highlights")
-            index = index_of(table, matched_paths(node.left))
-            found = self.searches[key] = _search(run, table, index, run.evaluate(node.right))
+    # --- expressions ------------------------------------------------------------------------------
+
+    def match(self, paths: tuple[Path, ...], values: list[Any], query: Any) -> bool:
+        """Evaluate `@@` for the values of a record's fields; see `Env.text_match`."""
+        return text_matches(self._env, self._analyzer(paths), values, query)
+
+    def score(self, table: Table, id: bytes, path: Path | None) -> float:
+        """Return the score of a record; see `Env.text_score`. :param id: encoded"""
+        found = 0.0
+        for node in self.scored:
+            if path is None or path in matched_paths(node.left):
+                found += self._search_of(table, node).score(id, path)
         return found
 
+    def queries(self, path: Path) -> list[tuple[Analyzer, Query]]:
+        """Return the queries over a field; see `Env.text_queries`."""
+        found: list[tuple[Analyzer, Query]] = []
+        for node in self.scored:
+            paths = matched_paths(node.left)
+            if path in paths:
+                analyzer = self._analyzer(paths)
+                query = query_tree(self._env, analyzer, self._query(node))
+                if query is not None:
+                    found.append((analyzer, query))
+        return found
 
-def _search(run: Execution, table: Table, index: Index, value: Any) -> TextIndex:
-    load_arrays(run)
-    from actors.scripts.text_index import TextIndex
+    def _query(self, node: tree.Binary) -> Any:
+        """Return the value of the query of an `@@`. :raises BadRequest: it depends on the row"""
+        if not is_fixed(node.right):
+            raise BadRequest("a query that depends on the row has no scores and highlights")
+        return self._evaluate(node.right)
 
-    assert index.text is not None
-    query = query_tree(run, analyzer_of(index.text.definition), value)
-    return TextIndex(run, table, index, query)
+    def _analyzer(self, paths: tuple[Path, ...]) -> Analyzer:
+        known = self._known.get(paths) or self._resolved(paths)
+        return known[1]
+
+    def _resolved(self, paths: tuple[Path, ...]) -> tuple[Index, Analyzer]:
+        found: Index | None = None
+        for name in self._tables:
+            index = index_of(self._find_table(name), paths)
+            if found is not None and found.text != index.text:
+                raise BadRequest(
+                    "the tables of this statement have other analyzers for these fields"
+                )
+            found = index
+        if found is None:
+            raise no_table()
+        assert found.text is not None
+        self._known[paths] = found, analyzer_of(found.text.definition)
+        return self._known[paths]
+
+    # --- searches ---------------------------------------------------------------------------------
+
+    def search(self, table: Table, index: Index, value: Any) -> TextIndex:
+        """Return a search of an index for a query."""
+        load_arrays(self._fiber)
+        from actors.scripts.text_index import TextIndex
+
+        assert index.text is not None
+        query = query_tree(self._env, analyzer_of(index.text.definition), value)
+        return TextIndex(self._tx, self._env, table, index, query)
+
+    def _search_of(self, table: Table, node: tree.Binary) -> TextIndex:
+        """Return the search of an `@@` in a table. :raises BadRequest: the table has no index"""
+        key = table.name, id(node)
+        found = self._searches.get(key)
+        if found is None:
+            query = self._query(node)
+            index = index_of(table, matched_paths(node.left))
+            found = self._searches[key] = self.search(table, index, query)
+        return found
+
+    def access(self, table: Table, node: tree.Binary, value: Any) -> TextAccess | str:
+        """Return the records that a condition `fields @@ query` leads to; or the reason why a scan
+        has to find them.
+
+        :param value: of the query
+        :raises BadRequest: no FULLTEXT index is over these fields
+        :raises Refusal: the value is no query
+        """
+        index = index_of(table, matched_paths(node.left))
+        if not index.is_complete or index.state == FAILED:
+            return f"its state is {index.state}"
+        most = max(records.about(self._tx, table) // _FRESH_PART, 64)
+        search = self.search(table, index, value)
+        if not search.has_few_fresh(min(most, FRESH_MOST)):
+            return "too many records have changed since its last fold"
+        # A score of the same rows has the same search.
+        if node in self.scored:
+            self._searches[table.name, id(node)] = search
+        return TextAccess(search, node)
 
 
-def match(
-    run: Execution, scope: TextScope | None, paths: tuple[Path, ...], values: list[Any], query: Any
-) -> bool:
-    """Evaluate `@@` for the values of a record's fields; see `Env.text_match`."""
-    return text_matches(run, _known(run, scope, paths)[1], values, query)
-
-
-def score(run: Execution, scope: TextScope | None, record: Any, path: Path | None) -> float:
-    """Return the score of a row; see `Env.text_score`."""
-    if scope is None or type(record) is not RecordId:
-        raise BadRequest("search::score is about records that `@@` has found, and this is none")
-    table = run.table(record.table, READ)
-    id, found = order.encode(record.id), 0.0
-    for node in scope.scored:
-        if path is None or path in matched_paths(node.left):
-            found += scope.search(run, table, node).score(id, path)
-    return found
-
-
-def queries(run: Execution, scope: TextScope | None, path: Path) -> list[tuple[Analyzer, Query]]:
-    """Return the queries over a field; see `Env.text_queries`."""
-    found: list[tuple[Analyzer, Query]] = []
-    for node in scope.scored if scope is not None else ():
-        paths = matched_paths(node.left)
-        if path in paths:
-            if not is_fixed(node.right):
-                raise BadRequest("a query that depends on the row has no scores and highlights")
-            analyzer = _known(run, scope, paths)[1]
-            query = query_tree(run, analyzer, run.evaluate(node.right))
-            if query is not None:
-                found.append((analyzer, query))
-    return found
-
-
-def _known(
-    run: Execution, scope: TextScope | None, paths: tuple[Path, ...]
-) -> tuple[Index, Analyzer]:
-    known = None if scope is None else scope.known.get(paths)
-    return _resolved(run, scope, paths) if known is None else known
-
-
-def _resolved(
-    run: Execution, scope: TextScope | None, paths: tuple[Path, ...]
-) -> tuple[Index, Analyzer]:
-    found: Index | None = None
-    for name in scope.tables if scope is not None else ():
-        index = index_of(run.table(name, READ), paths)
-        if found is not None and found.text != index.text:
-            raise BadRequest("the tables of this statement have other analyzers for these fields")
-        found = index
-    if found is None or scope is None:
-        raise BadRequest("`@@` takes fields of a table: search::matches takes any text")
-    assert found.text is not None
-    scope.known[paths] = found, analyzer_of(found.text.definition)
-    return scope.known[paths]
+def no_table() -> BadRequest:
+    """Return the refusal of an `@@` outside the rows of a table."""
+    return BadRequest("`@@` takes fields of a table: search::matches takes any text")
 
 
 def index_of(table: Table, paths: tuple[Path, ...]) -> Index:
@@ -206,25 +239,3 @@ def _shown(leaf: Leaf) -> str:
     if isinstance(leaf, Term):
         return leaf.term
     return f"{leaf.start}*" if isinstance(leaf, Prefix) else f"{leaf.term}~{leaf.edits}"
-
-
-def text_access(run: Execution, table: Table, node: tree.Binary, value: Any) -> TextAccess | str:
-    """Return the records that a condition `fields @@ query` leads to; or the reason why a scan has
-    to find them.
-
-    :param value: of the query
-    :raises BadRequest: no FULLTEXT index is over these fields
-    :raises Refusal: the value is no query
-    """
-    index = index_of(table, matched_paths(node.left))
-    if not index.is_complete or index.state == FAILED:
-        return f"its state is {index.state}"
-    most = max(records.about(run.transaction, table) // _FRESH_PART, 64)
-    search = _search(run, table, index, value)
-    if not search.has_few_fresh(min(most, FRESH_MOST)):
-        return "too many records have changed since its last fold"
-    found = TextAccess(search, node)
-    # A score of the same rows has the same search.
-    if run.texts is not None and node in run.texts.scored:
-        run.texts.searches[table.name, id(node)] = found.search
-    return found

@@ -121,7 +121,7 @@ def define_vault(run: Execution, statement: tree.DefineVault, database: Database
 def vault_exists(run: Execution, database: Database, statement: tree.DefineVault) -> bool:
     """True if a vault of that name exists and the statement skips it. :raises AlreadyExists:"""
     try:
-        run.vault(statement.name, NOTHING)
+        run.authorizer.vault(statement.name, NOTHING)
     except Unknown:
         return False
     if statement.unless_there:

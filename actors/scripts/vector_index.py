@@ -80,7 +80,8 @@ class VectorIndex(IndexSnapshot):
     """Distances in one table from one vector, which fits the index."""
 
     def __init__(self, run: Execution, table: Table, index: Index, vector: list[Any]) -> None:
-        super().__init__(run, table, index)
+        super().__init__(run.transaction, run, table, index)
+        self._run = run
         assert index.vector is not None
         self.options = index.vector
         self._form = form_digest(self.options)
@@ -98,10 +99,10 @@ class VectorIndex(IndexSnapshot):
     def _orders(self) -> dict[bytes, tuple[int, ...]]:
         """Lists of the trainings that are kept, by their digests, the nearest first."""
         found: dict[bytes, tuple[int, ...]] = {}
-        for one in centroids.load(self.run.transaction.value_over, self.index):
+        for one in centroids.load(self.tx.value_over, self.index):
             order = one.order(self.compared.vector, self.options)
-            found[one.training.digest] = tuple(values(order, self.run.tick))
-            self.run.tick()
+            found[one.training.digest] = tuple(values(order, self.tick))
+            self.tick()
         return found
 
     @cached_property
@@ -114,7 +115,7 @@ class VectorIndex(IndexSnapshot):
             # Of a training that is kept no more the centroids are not known.
             order = self._orders.get(head.digest[len(self._form) :])
             found.append(_Live(vectors, live, size(live) == head.records, order))
-            self.run.tick()
+            self.tick()
         return found
 
     @cached_property
@@ -126,15 +127,15 @@ class VectorIndex(IndexSnapshot):
     def _fresh(self) -> list[tuple[bytes, Floats]]:
         """The fresh records that have a vector."""
         found: list[tuple[bytes, Floats]] = []
-        run, at = self.run, 0
-        run.memory.held += len(self.fresh) * 4 * self.options.dimension
+        at = 0
+        self.memory.held += len(self.fresh) * 4 * self.options.dimension
         while at < len(self.fresh):
-            pairs, at = records.fetch(run.transaction, self.table, self.fresh, at, FEW)
+            pairs, at = records.fetch(self.tx, self.table, self.fresh, at, FEW)
             for key, raw in pairs:
                 vector = self._float_vector(raw)
                 if vector is not None:
                     found.append((key[keys.RECORD_PREFIX_BYTES :], vector))
-            run.tick()
+            self.tick()
         return found
 
     def _float_vector(self, raw: bytes) -> Floats | None:
@@ -177,7 +178,7 @@ class VectorIndex(IndexSnapshot):
                 wanted = [number for number in one.order[start:stop] if number in held]
             numbers, least = [], []
             for part in (part for number in wanted for part in one.vectors.parts(number)):
-                self.run.tick()
+                self.tick()
                 distances = self.least(part.floats)
                 some = part.numbers
                 if not one.whole:
@@ -192,7 +193,7 @@ class VectorIndex(IndexSnapshot):
             for at in range(0, len(self._fresh), FEW):
                 rows = [row for _, row in self._fresh[at : at + FEW]]
                 least.append(self.least(stacked(rows)))
-                self.run.tick()
+                self.tick()
             if least:
                 found.add(None, range(len(self._fresh)), joined(least))
         self.looked_at += len(found)
@@ -206,7 +207,7 @@ class VectorIndex(IndexSnapshot):
 
     def ids(self, source: _Live | None, at: Any) -> Iterator[bytes]:
         """Yield the ids of some records. :param source: None: they are fresh ones"""
-        wanted = values(at, self.run.tick)
+        wanted = values(at, self.tick)
         if source is not None:
             return source.vectors.segment.ids(wanted)
         return (self._fresh[one][0] for one in wanted)
@@ -216,21 +217,21 @@ class VectorIndex(IndexSnapshot):
     def compare(self, ids: Sequence[bytes], passing: Passing | None) -> list[Found]:
         """Return those of some records that pass, with their exact distances."""
         found: list[Found] = []
-        run, at = self.run, 0
+        at = 0
         while at < len(ids):
-            pairs, at = records.fetch(run.transaction, self.table, ids, at, FEW)
-            run.count_read(len(pairs))
+            pairs, at = records.fetch(self.tx, self.table, ids, at, FEW)
+            self._run.count_read(len(pairs))
             for key, raw in passing(pairs) if passing is not None else pairs:
                 vector = self._read(raw)
                 if vector is not None:
-                    run.tick()
+                    self.tick()
                     id = key[keys.RECORD_PREFIX_BYTES :]
                     found.append(Found(self._exact(vector), id, (key, raw)))
         return found
 
     def in_order(self) -> Iterator[list[Pair]]:
         """Yield all records that have a vector, the nearest first, then by id. Of F32."""
-        memory = self.run.memory
+        memory = self.memory
         heap: list[Found] = []
         every = self.candidates(0, self.list_count)
         for ids, least in every.in_order(_FIRST):
@@ -265,13 +266,13 @@ class Candidates:
         """Add records. :param source: None: they are fresh"""
         self._parts.append((source, Scored(numbers, -least)))
         self._size += len(least)
-        self._index.run.memory.held += len(least) * _HIT_BYTES
+        self._index.memory.held += len(least) * _HIT_BYTES
 
     def in_order(self, most: int) -> Iterator[tuple[list[bytes], float]]:
         """Yield ids in lists, those with the least distance first, each with the least distance of
         all that follow. :param most: number that is probably taken"""
         # Nothing is sorted at once: there may be a million.
-        before, tick = inf, self._index.run.tick
+        before, tick = inf, self._index.tick
         left, size = self._size, max(2 * most, _FIRST)
         # Hardly more are read than are wanted.
         step = most + _MORE
@@ -330,7 +331,7 @@ class KNearest:
                 return
 
     def _keep(self, some: list[Found]) -> None:
-        memory = self._index.run.memory
+        memory = self._index.memory
         memory.held -= sum(len(one.pair[1]) for one in self.found)
         # A cosine that differs in its last bit may give the same distance: ids decide then.
         self.found = sorted([*self.found, *some], key=self._order)[: self.k]
@@ -374,7 +375,7 @@ class ScannedNearest:
         index.looked_at += len(rows)
         before = len(self._bounds)
         self._bounds.add(ids, *index.compared.distances(stacked(rows)))
-        index.run.memory.held += (len(self._bounds) - before) * ID_BYTES
+        index.memory.held += (len(self._bounds) - before) * ID_BYTES
 
     def in_order(self, most: int) -> Iterator[tuple[list[bytes], float]]:
         """Yield as `Candidates.in_order`."""

@@ -28,7 +28,7 @@ def described(options: VectorOptions) -> dict[str, Value]:
 
 def info(run: Execution, table: Table, index: Index, options: VectorOptions) -> dict[str, Value]:
     """Return the counts of an index: vectors in segments and the backlog behind them."""
-    load_arrays(run)
+    load_arrays(run.fiber)
     from storage.search import centroids
     from storage.search.vectors import VectorSegment
 

@@ -12,6 +12,7 @@ import pytest
 
 from actors.rights import Privileges
 from actors.scripts import schema
+from actors.scripts.authorizer import database_in
 from actors.scripts.execution import Execution
 from protocol.binary import unpack_object
 from protocol.errors import CATALOGUE
@@ -682,8 +683,9 @@ async def test_a_changed_role_acts_on_what_is_under_way(house: House) -> None:
 
 
 def _unjudged(run: Execution, name: str) -> Table:
-    namespace = places.namespace(run.transaction, run.namespace_of(None))
-    database = places.database(run.transaction, namespace, run.names()[1])
+    of, name_of = database_in(run.place)
+    namespace = places.namespace(run.transaction, of)
+    database = places.database(run.transaction, namespace, name_of)
     return tables.table(run.transaction, database, name)
 
 

@@ -91,7 +91,9 @@ def some_record(rng: Random) -> dict[str, Any]:
 
 
 def asked(tx: Transaction, table: Table, query: Any) -> text_search.TextAccess:
-    found = text_search.text_access(run_of(tx), table, NODE, query)
+    run = run_of(tx)
+    scope = text_search.TextScope(run, tx, run.fiber, lambda node: node, lambda name: table, ())
+    found = scope.access(table, NODE, query)
     assert not isinstance(found, str)
     return found
 
@@ -101,7 +103,7 @@ def run_of(tx: Transaction) -> Any:
     arrays.load()
     return SimpleNamespace(
         transaction=tx, tick=lambda *_: None, memory=WorkingMemory(), texts=None,
-        count_read=lambda rows: None,
+        count_read=lambda rows: None, fiber=None,
     )  # fmt: skip
 
 
@@ -178,7 +180,7 @@ def _misjudged(
     known = {id: _postings(definition, repr(_fields(row))) for id, row in rows.items()}
     for value in rng.sample(QUERIES, 1):
         query = parse_query(value, analyzer)
-        search = TextIndex(run_of(tx), table, index, query)
+        search = TextIndex(tx, run_of(tx), table, index, query)
         wanted = {} if query is None else plain.scores(query, known, index.text)
         number, lists = search.ranked(rng.choice([1, 10]))
         ids = [id for some in lists for id in some]
@@ -190,7 +192,7 @@ def _misjudged(
             wrong.append(f"{value!r}: other scores")
         if ids != sorted(ids, key=lambda id: (-search.score(id, None), id)):
             wrong.append(f"{value!r}: another order")
-        again = TextIndex(run_of(tx), table, index, query)
+        again = TextIndex(tx, run_of(tx), table, index, query)
         if ids and [again.score(id, None) for id in ids] != found:
             wrong.append(f"{value!r}: other scores by another way")
     return wrong

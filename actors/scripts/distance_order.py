@@ -1,0 +1,108 @@
+"""ORDER BY a distance: all rows of a table in the order of the VECTOR index over a field.
+
+Records with a fresh marker are compared exactly, beside the index. With many of them, or without a
+small LIMIT, rows are sorted instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from actors.scripts.arrays import load_arrays
+from actors.scripts.execution import Execution
+from language.nearest import ByDistance
+from language.rows import Batch, Pairs
+from language.select import SelectPlan
+from protocol.values import Value
+from storage.catalog.tables import Table
+from storage.indexes.entries import FAILED, Index
+from storage.indexes.vector_markers import unfit
+from storage.records import records
+
+if TYPE_CHECKING:
+    from actors.scripts.vector_index import VectorIndex
+
+FRESH_MOST: Final = 20_000
+"""Most marked records that are read beside an index; with more, a scan reads the table."""
+_FRESH_PART: Final = 2
+"""A scan is as good if more than this part of the table is marked."""
+_LIMIT: Final = 5
+"""ORDER BY a distance reads the index if it needs at most one record of so many."""
+
+
+@dataclass(slots=True)
+class NearestAccess:
+    """Way of one NEAREST, for EXPLAIN.
+
+    :ivar way: `lists`, `candidates` of another index, or `all`
+    """
+
+    way: str
+    probes: int = 0
+    widened: int = 0
+    looked_at: int = 0
+    fresh: int = 0
+    by: dict[str, Value] = field(default_factory=dict)
+    recall: Value = None
+    """Measured recall for so many lists."""
+
+    def described(self) -> dict[str, Value]:
+        """Describe it for EXPLAIN."""
+        told: dict[str, Value] = {"way": self.way}
+        if self.way == "lists":
+            told |= {"probes": self.probes, "widened": self.widened}
+        told |= {"looked_at": self.looked_at, "fresh": self.fresh, **self.by}
+        return told if self.recall is None else {**told, "recall": self.recall}
+
+
+def has_few_fresh(run: Execution, table: Table, index: Index, search: VectorIndex) -> bool:
+    """True if an index is built, and few of its records have to be read themselves."""
+    if not index.is_complete:
+        return False
+    most = max(records.about(run.transaction, table) // _FRESH_PART, 64)
+    return search.has_few_fresh(min(most, FRESH_MOST))
+
+
+def in_order(
+    run: Execution, plan: SelectPlan, table: Table
+) -> tuple[Index, NearestAccess, Iterator[Batch]] | None:
+    """Return the index that has the order of ORDER BY a distance, and all rows of a table in this
+    order; None: rows are sorted."""
+    wanted = plan.by_distance
+    if wanted is None:
+        return None
+    index = next((one for one in table.indexes if _serves(one, wanted)), None)
+    if index is None or index.vector is None:
+        return None
+    most, count = plan.most(run), records.count(run.transaction, table)
+    # Without LIMIT, or with a large one, most records are read anyway.
+    if most is None or most * _LIMIT > count:
+        return None
+    value = run.evaluate(wanted.to)
+    # A scan refuses it, if it comes to that.
+    if unfit(value, index.vector) is not None:
+        return None
+    load_arrays(run.fiber)
+    from actors.scripts.vector_index import VectorIndex
+
+    search = VectorIndex(run, table, index, value)
+    if index.state == FAILED or not has_few_fresh(run, table, index, search):
+        return None
+    # The functions refuse other values: a scan says so.
+    if search.count != count:
+        return None
+    record_ids = records.record_id(table)
+    way = NearestAccess("all", looked_at=count, fresh=search.fresh_count)
+    return index, way, (Pairs(pairs, record_ids) for pairs in search.in_order())
+
+
+def _serves(index: Index, wanted: ByDistance) -> bool:
+    """True if an index has the order of a distance: bytes don't tell it."""
+    options = index.vector
+    return (
+        options is not None
+        and index.paths == (wanted.path,)
+        and (options.distance, options.type) == (wanted.distance, "F32")
+    )
