@@ -239,7 +239,7 @@ class NodeParts:
         )
         self.messages = MessageEngine(
             runtime, committer, self.executor, self.roles, self.rights, sessions, self.topics,
-            self.registry, self.statements, lambda: self.scripts,
+            self.statements, lambda: self.scripts,
         )  # fmt: skip
         committer.on_roll_back.append(self.topics.waits.on_roll_back)
 
@@ -267,7 +267,7 @@ class NodeParts:
     def _start_vaults_and_backups(self) -> None:
         runtime, committer = self.runtime, self.committer
         vaults = VaultParts(
-            runtime, committer, self.executor, self.roles, self.rights, self.passwords,
+            runtime, committer, self.roles, self.rights, self.passwords,
             self._open_sessions, self.statements, self.environment.rng, self.settings.vaults,
         )  # fmt: skip
         self._sealed, self._vaults = start_vaults(vaults)

@@ -28,6 +28,7 @@ MODULES: Final = (
     "actors.execution.loop_budget",
     "actors.execution.registry",
     "actors.execution.request",
+    "actors.execution.transact",
     "actors.execution.units",
     # Operations on messages, gathered.
     "actors.messages.engine",

@@ -23,6 +23,7 @@ from actors.cluster.replica_senders import ReplicaSenders
 from actors.cluster.role import NOT_COORDINATING, ClusterMember, Elected, Leader, Waiting
 from actors.commits.committer import NODE, Committer
 from actors.commits.tickets import Stall
+from actors.execution.late_answers import end_reads, end_waits
 from actors.runtime.tasks import end
 from protocol.agreement import AgreedState, Agreement, LeaseLapsed, NotAnswered
 from protocol.environment import Clock
@@ -295,7 +296,7 @@ class LeadHolder:
                 committed = marks.popleft()[1]
             if committed > committer.commit_index:
                 why = f"the followers did not acknowledge it within {seconds:.0f} s"
-                committer.end_waits(committed, began_us, StatementTimeout(why))
+                end_waits(committer, committed, began_us, StatementTimeout(why))
 
     async def _report_stalls(self) -> str:
         """Report stalls: while nothing is released, readers need not wait for pending commits."""
@@ -309,7 +310,7 @@ class LeadHolder:
             if found is not None:
                 committer.stall = Stall(shows_all=leadership.is_settled)
                 waits_us = leadership.policy.behind_us + int(READS_SECONDS * 1_000_000)
-                committer.end_reads(self._clock.monotonic_us() - waits_us, found.refusal())
+                end_reads(committer, self._clock.monotonic_us() - waits_us, found.refusal())
                 if before is None:
                     log.warning("releases nothing", waits_for=found.why)
             elif before is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from actors.execution.blocking import (
@@ -14,7 +14,6 @@ from actors.execution.blocking import (
     Resume,
     Wait,
 )
-from actors.execution.request import Request
 from actors.runtime import Runtime
 from protocol.errors import Refusal, UnknownOutcome
 from storage.txn.ledger import Ledger
@@ -87,7 +86,7 @@ class CommitTickets:
 
     def released_in_time(self, ticket: CommitTicket) -> asyncio.Future[None]:
         """Wait for a release on behalf of a client, as `released` does, within a time-out
-        (`end_waits`).
+        (`actors/execution/late_answers.py`).
 
         :raises UnknownOutcome: also on time-out
         """
@@ -121,44 +120,6 @@ class CommitTickets:
             wait.resume(unknown(sequence))
         else:
             self.blocked.block(wait, sequence)
-
-    def end_waits(self, upto: int, began_us: int, why: Refusal) -> None:
-        """End the waits of clients for commits up to a sequence. The commits stay pending, and the
-        node itself waits on.
-
-        :param began_us: only waits that began before, on the monotonic clock
-        :param why: for those that wrote nothing; others get UnknownOutcome
-        """
-        for wait in self.blocked:
-            # An ended wait may have ended this one, or brought its request to another.
-            if wait.queue is not self.blocked or wait.key > upto:
-                continue
-            if not 0 <= wait.began_us <= began_us:
-                continue
-            if isinstance(wait, Request):
-                wait.end(why)
-            else:
-                self.blocked.unblock_one(wait, late(wait.key, why))
-
-    def end_reads(self, began_us: int, why: Refusal) -> None:
-        """End the waits of clients that have only read pending commits, refusals that rest on them
-        included.
-
-        :param began_us: only waits that began before, on the monotonic clock
-        :param why: for the clients
-        """
-        for waiter in self.waiters:
-            # Its own commits are released, or there are none: it has only seen those of others.
-            if self.is_released(waiter.written) and waiter.began_us <= began_us:
-                waiter.end(why)
-
-    @property
-    def waiters(self) -> Iterator[Request]:
-        """The answers that wait and can be ended."""
-        for wait in self.blocked:
-            # An earlier one may have ended it meanwhile.
-            if isinstance(wait, Request) and wait.waits:
-                yield wait
 
     def monotonic_us(self) -> int:
         """The clock of `at`."""

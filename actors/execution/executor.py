@@ -1,7 +1,6 @@
-"""Executor: the life of a request and of a transaction, each written once. On the loop only.
+"""Executor: the life of a request, written once. On the loop only.
 
-    submit:   run → wait for all that was seen → answer                 (once a request)
-    transact: begin → authorize and work → commit, again on conflict    (once a transaction)
+    submit: run → wait for all that was seen → answer
 
 - A request runs at once if it may, and its result is returned if it rests on nothing pending.
 - All of them share one slice of the loop in each iteration (`limits.SLICE_US`). Requests beyond
@@ -20,8 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.commits.priority_locks import BlockedLines
-from actors.execution.conflict_retry import ConflictRetry
 from actors.execution.fiber import Fiber
+from actors.execution.late_answers import waiting_answers
 from actors.execution.loop_budget import LoopBudget
 from actors.execution.request import (
     COMMITTING,
@@ -31,18 +30,14 @@ from actors.execution.request import (
     ExecutedRequest,
     FiberRequest,
     OrderedRequest,
-    PausingUnit,
-    Unit,
 )
 from actors.execution.scheduler import SCRIPT, FiberScheduler
 from protocol import limits
 from protocol.errors import Busy, Draining, Refusal, UnknownOutcome
-from storage.txn.tickets import CommitTicket
 
 if TYPE_CHECKING:
     from actors.commits.committer import Committer
     from actors.runtime import Runtime
-    from storage.txn.transaction import Transaction
 
 PENDING: Final = None
 """Result of `submit` if the requester is notified later."""
@@ -114,7 +109,7 @@ class Executor:
     def _run(self, request: OrderedRequest, until_us: int) -> None:
         request.state = RUNNING
         try:
-            is_done = request.run(self, until_us)
+            is_done = request.run(until_us)
         except Refusal:
             if not request.blocked_by_lock:
                 request.let_go()
@@ -147,55 +142,6 @@ class Executor:
             request.delist()  # entered anew: neither its credential nor a drain ends it
         request.state = COMMITTING
         request.wait_for_shown()
-
-    # --- the life of a transaction --------------------------------------------------------------
-
-    def transact(self, unit: Unit, tx: Transaction | None = None) -> CommitTicket:
-        """Do a unit's work in one transaction. Return the ticket that its answers rest on.
-
-        :param tx: the transaction; None: a new one
-        :raises Refusal: nothing of it has happened, and the refusal rests on what the unit `saw`.
-            If it is `blocked_by_lock` now, it may run again when the priority lock is gone
-        """
-        committer = self._committer
-        if tx is None:
-            tx = committer.begin_transaction()
-        try:
-            unit.work(tx)
-            # It has ended already if the work has cancelled it.
-            if not tx.size or tx.reads.ended:
-                tx.release()
-                return tx.ticket
-            return committer.commit(tx, *unit.attribution())
-        except BaseException:
-            unit.blocked_by_lock, unit.saw = tx.blocked_by_lock, tx.ticket
-            tx.release()
-            raise
-
-    def transact_in_fiber(self, unit: PausingUnit) -> None:
-        """Do a unit's work in one transaction, as `transact`, in its fiber; again after a conflict.
-
-        :raises Refusal: that of `PausingUnit.refused`: nothing of it has happened; or the unit is
-            ended before it could run again
-        """
-        while True:
-            tx = unit.begin_attempt()
-            retry = unit.retry
-            if retry is not None:
-                retry.start_attempt(tx)
-            try:
-                unit.on_committed(self.transact(unit, tx))
-                return
-            except Refusal as refusal:
-                if retry is None:
-                    retry = unit.retry = ConflictRetry(self._committer, unit.fiber, unit.id)
-                if not retry.may_retry(refusal, tx, lost=unit.is_conflict(refusal)):
-                    raise unit.refused(refusal) from refusal.__cause__
-            finally:
-                # Before a retry or a wait: neither holds a snapshot meanwhile.
-                unit.end_attempt()
-            del tx  # it may hold 64 MiB of changes
-            unit.before_retry(retry)
 
     # --- turns ----------------------------------------------------------------------------------
 
@@ -310,7 +256,7 @@ class Executor:
             fiber.cancel(UnknownOutcome("the node stopped before this was done"))
         while self._fibers:
             await asyncio.sleep(0)
-        for waiter in list(self._committer.waiters):
+        for waiter in list(waiting_answers(self._committer)):
             if isinstance(waiter, ExecutedRequest):
                 waiter.end(Draining("the node is stopping"))
 

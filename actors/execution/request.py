@@ -32,13 +32,9 @@ from protocol.values import Value
 from storage.txn.tickets import NO_COMMIT, CommitTicket
 
 if TYPE_CHECKING:
-    from actors.commits.committer import Author, Committer
-    from actors.execution.conflict_retry import ConflictRetry
-    from actors.execution.executor import Executor
+    from actors.commits.committer import Committer
     from actors.execution.fiber import Fiber
     from actors.execution.registry import Credential
-    from storage.formats.entries import Entry
-    from storage.txn.transaction import Transaction
 
 Answer_contra = TypeVar("Answer_contra", contravariant=True)
 
@@ -214,55 +210,6 @@ class Request(Wait):
         self.resume(why)
 
 
-class Unit(Protocol):
-    """Requests that share one transaction (`Executor.transact`), or one request alone."""
-
-    blocked_by_lock: bool
-    """True if another's priority lock has blocked the transaction."""
-    saw: CommitTicket
-    """Ticket that the refusal of the transaction rests on."""
-
-    def work(self, tx: Transaction) -> None:
-        """Do the work of one transaction. :raises Refusal: nothing of it may happen"""
-
-    def attribution(self) -> tuple[Author, str | None, str | None, Entry | None]:
-        """Return what `Committer.commit` records: author, statement, reason and entry."""
-
-
-class PausingUnit(Unit, Protocol):
-    """Unit whose transaction may pause, in a fiber, and so may conflict with others' commits
-    (`Executor.transact_in_fiber`)."""
-
-    fiber: Fiber
-    retry: ConflictRetry | None
-    """Its retries; None: no attempt has failed."""
-
-    @property
-    def id(self) -> str:
-        """Id of the request."""
-
-    def begin_attempt(self) -> Transaction:
-        """Begin the next attempt from the state before the first."""
-
-    def on_committed(self, ticket: CommitTicket) -> None:
-        """Complete the attempt: its changes, if any, are committed.
-
-        :param ticket: as `Executor.transact` returns it
-        """
-
-    def is_conflict(self, refusal: Refusal) -> bool:
-        """True if an attempt was refused because of commits, or roll backs, of others."""
-
-    def refused(self, refusal: Refusal) -> Refusal:
-        """Return the refusal of a transaction that is not run again."""
-
-    def end_attempt(self) -> None:
-        """Hold nothing of an attempt any more, whatever its outcome."""
-
-    def before_retry(self, retry: ConflictRetry) -> None:
-        """Wait until the next attempt may begin. :raises Refusal: the request is ended"""
-
-
 class ExecutedRequest(Request):
     """A request that the executor answers once, when all that it rests on is released."""
 
@@ -420,10 +367,12 @@ class OrderedRequest(FiberRequest):
     """A request that is run in its turn, by `Executor.submit`: a short one is a plain call."""
 
     blocked_by_lock = False
+    """True if another's priority lock has blocked its transaction: it is run again."""
     saw = NO_COMMIT
+    """Ticket that the refusal of its transaction rests on."""
 
     @abstractmethod
-    def run(self, executor: Executor, until_us: int) -> bool:
+    def run(self, until_us: int) -> bool:
         """Run it. Return False if it is to go on in a fiber.
 
         :param until_us: end of its slice, on the monotonic clock

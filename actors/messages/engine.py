@@ -31,11 +31,17 @@ from pykka import ActorRef
 from actors.commits.committer import Committer
 from actors.commits.priority_locks import BlockedLines
 from actors.execution.executor import Executor
-from actors.execution.registry import Registry
 from actors.execution.request import DONE
+from actors.execution.transact import transact
 from actors.execution.units import SharedUnit, UnitQueue
 from actors.messages import operations, texts
-from actors.messages.request import MessageCallback, MessageRequest, Sender, TakeRoom
+from actors.messages.request import (
+    MessageCallback,
+    MessageParts,
+    MessageRequest,
+    Sender,
+    TakeRoom,
+)
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Runtime, ask, tell
@@ -47,7 +53,6 @@ from protocol.errors import (
     Busy,
     Conflict,
     Draining,
-    Failed,
     NotAllowed,
     Refusal,
     SessionEnded,
@@ -92,18 +97,16 @@ class MessageEngine:
         rights: Rights,
         sessions: Sessions,
         topics: TopicService,
-        registry: Registry,
         statements: Statements,
         scripts: Callable[[], ActorRef[Any]],
     ) -> None:
         self._runtime = runtime
-        self.monotonic_us = runtime.clock.monotonic_us
         self.committer = committer
+        self._parts = MessageParts(runtime, committer, topics, self.again)
         self._roles = roles
         self._rights = rights
         self._sessions = sessions
         self.topics = topics
-        self.registry = registry
         self._statements = statements
         self._scripts = scripts
         self._executor = executor
@@ -115,7 +118,6 @@ class MessageEngine:
         queued ones run now, if no other caller adds any in it and none are likely to come."""
         self.stop = self._units.stop
         """Runs nothing more: queued operations are answered with `Draining`."""
-        self._as_scripts: set[MessageRequest] = set()
         self._blocked: BlockedLines[MessageRequest] = BlockedLines(
             committer.priority_locks, self._unblock
         )
@@ -132,7 +134,7 @@ class MessageEngine:
         room: TakeRoom | None = None,
     ) -> MessageRequest:
         """Run an operation soon. The callback gets its result, never before this returns."""
-        asked = MessageRequest(self, sender, operation, timeout_us, room, told)
+        asked = MessageRequest(self._parts, sender, operation, timeout_us, room, told)
         if _is_short(operation):
             self.again(asked)
         else:
@@ -149,7 +151,7 @@ class MessageEngine:
     def _run_together(self, unit: SharedUnit[MessageRequest]) -> None:
         """Run operations in one commit. Operations that they wake join the end of their queue."""
         try:
-            ticket = self._executor.transact(unit)
+            ticket = transact(self.committer, unit)
         except Refusal as refusal:
             self._on_refused(unit, refusal)
             return
@@ -162,7 +164,7 @@ class MessageEngine:
                 try:
                     performed.follow_up()
                 except Exception as error:
-                    asked.refusal = self.refusal_of(error, asked)
+                    asked.refusal = asked.refusal_of(error)
         for asked in unit.done:
             if asked.state != DONE:
                 self._after(asked, ticket)
@@ -213,7 +215,7 @@ class MessageEngine:
                     raise
             except Exception as error:
                 # A bug may leave changes behind, so nothing of this transaction is committed.
-                raise self.refusal_of(error, asked) from error
+                raise asked.refusal_of(error) from error
 
     def _perform(self, tx: Transaction, asked: MessageRequest, judged: dict[Judged, Topic]) -> None:
         """Run one operation. :raises Refusal: see `operations`
@@ -358,17 +360,17 @@ class MessageEngine:
         except Refusal as refusal:
             asked.conclude(refusal)
             return
-        self._as_scripts.add(asked)
+        asked.cancel_script = partial(self._cancel_script, asked.id)
         answered.add_done_callback(partial(self._ran_as_script, asked))
 
     def _ran_as_script(self, asked: MessageRequest, answered: asyncio.Future[ScriptAnswer]) -> None:
-        self._as_scripts.discard(asked)
+        asked.cancel_script = None
         if answered.cancelled():
             asked.conclude(_stopping())
             return
         error = answered.exception()
         if error is not None:
-            asked.conclude(self.refusal_of(error, asked))
+            asked.conclude(asked.refusal_of(error))
             return
         found = answered.result()
         if found.refusal is not None:
@@ -380,20 +382,8 @@ class MessageEngine:
             asked.written = self.committer.ticket(found.committed)
             asked.conclude_with(found.results[-1].value)
 
-    def ends_script(self, asked: MessageRequest) -> bool:
-        """End an operation that is run as a script. Return False if it is not."""
-        if asked not in self._as_scripts:
-            return False
-        tell(self._scripts(), CancelScript(asked.id))
-        return True
-
-    def refusal_of(self, error: BaseException, asked: MessageRequest) -> Refusal:
-        """Return the refusal to answer with. Anything but a refusal is a bug, or a failed state
-        engine."""
-        if isinstance(error, Refusal):
-            return error
-        self._runtime.report_error("messages", error, request=asked.id)
-        return Failed(f"the node failed at this request: see its log for request {asked.id}")
+    def _cancel_script(self, request: str) -> None:
+        tell(self._scripts(), CancelScript(request))
 
 
 def _whose(asked: MessageRequest) -> Whose:

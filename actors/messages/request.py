@@ -14,8 +14,9 @@ It is answered once, whatever happens. INFO FOR RUNNING does not show it while i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from actors.commits.committer import Committer
 from actors.execution.registry import ENDED
 from actors.execution.request import (
     COMMITTING,
@@ -27,15 +28,14 @@ from actors.execution.request import (
 )
 from actors.messages.operations import OperationResult
 from actors.messages.texts import statement
+from actors.runtime import Runtime
 from actors.topics.deadlines import LateDeadlines
+from actors.topics.service import TopicService
 from actors.topics.waiting import StatementWait, WaitTarget
-from protocol.errors import Refusal, SessionEnded
+from protocol.errors import Failed, Refusal, SessionEnded
 from protocol.messages import MessageOperation
 from protocol.requests import Caller
 from protocol.values import Value
-
-if TYPE_CHECKING:
-    from actors.messages.engine import MessageEngine
 
 MessageCallback = Callable[[Any, Refusal | None], None]
 """Callback with the answer, or the refusal. Both None: given back for want of room."""
@@ -62,6 +62,25 @@ class Sender(NamedTuple):
     """Names of the namespace and the database."""
 
 
+class MessageParts:
+    """Parts of the node that requests on messages use.
+
+    :param run_again: queues a request, behind those queued before
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        committer: Committer,
+        topics: TopicService,
+        run_again: Callable[[MessageRequest], None],
+    ) -> None:
+        self.runtime = runtime
+        self.committer = committer
+        self.topics = topics
+        self.run_again = run_again
+
+
 class MessageRequest(ExecutedRequest):
     """An operation that came without a script; the table in the module's docstring has its states.
 
@@ -73,15 +92,15 @@ class MessageRequest(ExecutedRequest):
 
     def __init__(
         self,
-        engine: MessageEngine,
+        parts: MessageParts,
         sender: Sender,
         operation: MessageOperation,
         timeout_us: int | None,
         room: TakeRoom | None,
         told: MessageCallback,
     ) -> None:
-        super().__init__(engine.committer, engine.monotonic_us())
-        self._engine = engine
+        super().__init__(parts.committer, parts.committer.monotonic_us())
+        self._parts = parts
         self.sender = sender
         self.caller = sender.caller
         self.operation = operation
@@ -95,6 +114,8 @@ class MessageRequest(ExecutedRequest):
         """Result of its last run."""
         self._result: Any = None
         """Result of the script that it was run as."""
+        self.cancel_script: Callable[[], None] | None = None
+        """Cancels the script that it is run as; None: it is run as none."""
         self.wait_in_line: StatementWait | None = None
         """Its wait in a group's line."""
         self.until_us = 0
@@ -144,10 +165,10 @@ class MessageRequest(ExecutedRequest):
         """Return its wait in the line of a group; made at its first run."""
         wait = self.wait_in_line
         if wait is None:
-            now_us = self._engine.monotonic_us()
+            now_us = self._committer.monotonic_us()
             # Set once: a run after a priority lock has only the time that is left.
             self.until_us = self.until_us or now_us + for_us
-            wait = StatementWait(self._engine.topics.waits.line(*of), self.until_us, self.woken)
+            wait = StatementWait(self._parts.topics.waits.line(*of), self.until_us, self.woken)
             # One that was in line before, and is run again, may have no time left.
             wait.over = for_us == 0 or now_us >= self.until_us
             self.wait_in_line = wait
@@ -164,7 +185,7 @@ class MessageRequest(ExecutedRequest):
         `StatementWait.woken` by itself."""
         if self.rests:
             self.end_waiting()
-            self._engine.again(self)
+            self._parts.run_again(self)
 
     def begin_waiting(self, until_us: int | None) -> None:
         """Wait for messages, or for a priority lock to go.
@@ -172,19 +193,19 @@ class MessageRequest(ExecutedRequest):
         :param until_us: time at which it answers with the messages there are; None: it does not
         :raises Busy: the limit of waiting requests is reached
         """
-        self._engine.registry.begin_waiting(self)
+        self._committer.registry.begin_waiting(self)
         self.rests = True
         # Its own time-out or the end of WAIT, whichever is earlier.
         if self._due_us is not None:
             until_us = self._due_us if until_us is None else min(self._due_us, until_us)
         if until_us is not None:
-            self._engine.committer.deadlines.set(self, until_us)
+            self._committer.deadlines.set(self, until_us)
 
     def end_waiting(self) -> None:
         """End the rest."""
         self.rests = False
-        self._engine.registry.end_waiting(self)
-        self._engine.committer.deadlines.clear(self)
+        self._committer.registry.end_waiting(self)
+        self._committer.deadlines.clear(self)
 
     def on_deadline(self) -> None:
         if not self.rests:
@@ -198,22 +219,22 @@ class MessageRequest(ExecutedRequest):
 
     def is_late(self) -> bool:
         """True if its own time is over."""
-        return self._due_us is not None and self._engine.monotonic_us() >= self._due_us
+        return self._due_us is not None and self._committer.monotonic_us() >= self._due_us
 
     # --- its result -----------------------------------------------------------------------------
 
     def wait_for_shown(self) -> None:
         performed = self.performed
         if performed is not None and performed.handed_out is not None:
-            now_us = self._engine.monotonic_us()
-            self._late = LateDeadlines(self._engine.topics, (performed.handed_out,), now_us)
+            now_us = self._committer.monotonic_us()
+            self._late = LateDeadlines(self._parts.topics, (performed.handed_out,), now_us)
         self.wait(self.shown, self._due_us)
 
     def on_result(self, lost: BaseException | None) -> None:
         if self.state == DONE:
             return
         if self._late is not None:
-            lost, again = self._late.on_released(lost, self._engine.monotonic_us())
+            lost, again = self._late.on_released(lost, self._committer.monotonic_us())
             if again is not None:
                 self.wait(again)
                 return
@@ -222,10 +243,18 @@ class MessageRequest(ExecutedRequest):
             # A kill during the wait for this part: the next part does not begin.
             if self.ended_by is None:
                 self.state = QUEUED
-                self._engine.again(self)
+                self._parts.run_again(self)
                 return
             lost = self.ended_by
-        self.conclude(None if lost is None else self._engine.refusal_of(lost, self))
+        self.conclude(None if lost is None else self.refusal_of(lost))
+
+    def refusal_of(self, error: BaseException) -> Refusal:
+        """Return the refusal to answer with. Anything but a refusal is a bug, or a failed state
+        engine."""
+        if isinstance(error, Refusal):
+            return error
+        self._parts.runtime.report_error("messages", error, request=self.id)
+        return Failed(f"the node failed at this request: see its log for request {self.id}")
 
     def conclude(self, why: Refusal | None) -> None:
         """Answer with its result, or a refusal. Neither: it is given back without effect, since its
@@ -257,8 +286,10 @@ class MessageRequest(ExecutedRequest):
     def end(self, why: Refusal) -> bool:
         if self.state in (COMMITTING, DONE):
             return super().end(why)
-        if not self._engine.ends_script(self):
+        if self.cancel_script is None:
             self.conclude(why)
+        else:
+            self.cancel_script()
         return True
 
     def on_credential_ended(self, cut: bool, sparing: str | None) -> None:

@@ -15,7 +15,7 @@ from actors.scripts.ddl import described_space
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Requires, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
-from actors.spaces import listed, perform
+from actors.spaces import listed, perform, remove_expired
 from language import tree
 from protocol import limits
 from protocol.errors import TypeRefused
@@ -265,4 +265,4 @@ class _AfterCommit:
             spaces.expiring(space, at_us)
         if self._lapsed:
             # The answer waits: a key shown as expired must not return after a crash.
-            self._run.rest_on(spaces.remove_expired(self._lapsed))
+            self._run.rest_on(remove_expired(self._run.services.committer, self._lapsed))

@@ -15,6 +15,7 @@ import structlog
 from actors.commits.committer import Author
 from actors.execution.conflict_retry import ConflictRetry
 from actors.execution.fiber import Fiber, FiberWait
+from actors.execution.transact import transact_in_fiber
 from actors.memory import STEP_BYTES, MemoryAccount
 from actors.scripts.answer_sizes import measured
 from actors.scripts.execution import SEEN_ROLLED_BACK, Execution, Returned
@@ -74,7 +75,6 @@ class ScriptRun(Execution):
     ) -> None:
         super().__init__(services, request, fiber)
         self._plans = plans
-        self._executor = services.executor
         self.enlist = enlist
         self._commits: list[CommitTicket] = []
         """Its commits so far, oldest first."""
@@ -274,7 +274,7 @@ class ScriptRun(Execution):
         shown, self._due_us = self.ticket, 0
         try:
             while True:
-                self._executor.transact_in_fiber(self)
+                transact_in_fiber(self.services.committer, self)
                 if not (self.waits or self.goes_on):
                     return self._ended
                 del self.results[done:]

@@ -13,10 +13,10 @@ from actors.spaces.access_cache import CallerOrToken, Names
 from actors.spaces.operations import listed, perform
 from actors.spaces.request import SEQ, Answers
 from actors.spaces.service import SpaceService
-from actors.spaces.sweeping import StartSweep, find_space
+from actors.spaces.sweeping import StartSweep, find_space, remove_expired
 from language.literals import parse_value
 
 __all__ = [
     "SEQ", "Answers", "Names", "SpaceService", "StartSweep", "CallerOrToken", "find_space",
-    "listed", "parse_value", "perform",
+    "listed", "parse_value", "perform", "remove_expired",
 ]  # fmt: skip

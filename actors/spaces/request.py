@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from actors.commits.committer import NamedAuthor
+from actors.commits.committer import Committer, NamedAuthor
 from actors.execution.registry import Credential, credential_of
 from actors.execution.request import OrderedRequest, described
+from actors.execution.transact import transact
 from actors.rights import Privileges
-from actors.sessions import session_name
-from actors.spaces.access_cache import CallerOrToken, Names
+from actors.sessions import Sessions, session_name
+from actors.spaces.access_cache import CallerOrToken, Names, SpaceAccessCache
 from actors.spaces.operations import listed, perform, statements
+from actors.spaces.sweeping import Sweepers, remove_expired
+from actors.statements import Statements
 from protocol import limits
 from protocol.errors import NotAllowed, Refusal
 from protocol.requests import Caller
@@ -31,10 +34,8 @@ from storage.txn.transaction import Transaction
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
-    from actors.execution.executor import Executor
     from actors.execution.fiber import Fiber
     from actors.execution.request import Requester
-    from actors.spaces.service import SpaceService
 
 COMMIT_BYTES: Final = 4 * limits.MIB
 """Bytes that operations of one request put into one commit before the next one begins."""
@@ -42,6 +43,24 @@ COMMIT_BYTES: Final = 4 * limits.MIB
 SEQ: Final = "seq"
 """Field of an answer with the sequence of its commit, beside the operation's own fields."""
 Answers = tuple[KeyAnswer, ...]
+
+
+class KeysParts:
+    """Parts of the node that requests on keys use."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        sessions: Sessions,
+        access_cache: SpaceAccessCache,
+        statements: Statements,
+        sweepers: Sweepers,
+    ) -> None:
+        self.committer = committer
+        self.sessions = sessions
+        self.access_cache = access_cache
+        self.statements = statements
+        self.sweepers = sweepers
 
 
 class KeysRequest(OrderedRequest):
@@ -77,16 +96,16 @@ class KeysRequest(OrderedRequest):
 
     def __init__(
         self,
-        spaces: SpaceService,
+        parts: KeysParts,
         asker: Requester[Answers],
         who: CallerOrToken,
         names: Names,
         operations: Sequence[KeyOperation],
         room: Room | None,
     ) -> None:
-        super().__init__(spaces.committer, spaces.monotonic_us())
+        super().__init__(parts.committer, parts.committer.monotonic_us())
         self.asker = asker
-        self._spaces = spaces
+        self._parts = parts
         self._who = who
         self._names = names
         self._operations = operations
@@ -97,7 +116,7 @@ class KeysRequest(OrderedRequest):
 
     # --- doing them -----------------------------------------------------------------------------
 
-    def run(self, executor: Executor, until_us: int) -> bool:
+    def run(self, until_us: int) -> bool:
         if not self._authorize():
             return True
         operations, answers = self._operations, self._answers
@@ -108,7 +127,7 @@ class KeysRequest(OrderedRequest):
         self._until_us = until_us
         # With a full byte budget the rest is not done.
         while len(answers) < len(operations) and self._read_bytes < self._left:
-            self._transact(executor)
+            self._transact()
         self._keys = None
         if self._lapsed:
             self._remove_expired(list(self._lapsed))
@@ -119,7 +138,7 @@ class KeysRequest(OrderedRequest):
 
     def _authorize(self) -> bool:
         """Authorize the request, and look up its space. Return False if it is refused."""
-        access_cache = self._spaces.access_cache
+        access_cache = self._parts.access_cache
         known = access_cache.known(self._who, self._names)
         if known is not None:
             self._user, (self._space, self._privileges) = known
@@ -154,13 +173,13 @@ class KeysRequest(OrderedRequest):
         self._lapsed = keys.lapsed
         self._read_bytes = keys.read_bytes
 
-    def _transact(self, executor: Executor) -> None:
+    def _transact(self) -> None:
         """Run the next operations in one commit. A refused commit with earlier ones before it is
         the answer of its operations: the earlier ones have happened."""
         answers, begun = self._answers, len(self._answers)
         self._written = []
         try:
-            ticket = executor.transact(self)
+            ticket = transact(self._committer, self)
             self.rest_on(ticket)
             if self._written:
                 self._follow_up(ticket)
@@ -221,7 +240,7 @@ class KeysRequest(OrderedRequest):
         except NotAllowed as refusal:
             assert self._user is not None, "nobody knows whom this is refused"
             text = statements(self._space.name, [operation])
-            self._spaces.statements.denied(self._user, self.asker, self._space, text, refusal)
+            self._parts.statements.denied(self._user, self.asker, self._space, text, refusal)
             raise
 
     def _list(self, keys: SpaceKeys, operation: ListKeys) -> bool:
@@ -256,13 +275,13 @@ class KeysRequest(OrderedRequest):
             keys.fill_fences()
         # Before the release: after a roll back the sweep looks in vain, and no expiry is missed.
         if keys.soonest_us:
-            self._spaces.expiring(self._space, keys.soonest_us)
+            self._parts.sweepers.expiring(self._space, keys.soonest_us)
 
     def _remove_expired(self, lapsed: list[bytes]) -> None:
         """Remove keys that the answers report as expired: they may not come back. If that is
         refused, the whole request is, and nothing is reported."""
         try:
-            ticket = self._spaces.remove_expired([(self._space, lapsed)])
+            ticket = remove_expired(self._committer, [(self._space, lapsed)])
         except Refusal as refusal:
             self.refusal = refusal
             return
@@ -337,7 +356,7 @@ class KeysRequest(OrderedRequest):
     def user(self) -> str:
         who = self._who
         if isinstance(who, bytes):
-            return self._user or self._spaces.sessions.user_of(who) or ""
+            return self._user or self._parts.sessions.user_of(who) or ""
         return who.user
 
     @property

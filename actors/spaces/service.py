@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from actors.commits.committer import NODE, Committer
+from actors.commits.committer import Committer
 from actors.execution.executor import Executor
 from actors.execution.request import Requester
 from actors.rights import Rights
@@ -16,14 +16,10 @@ from actors.roles import Roles
 from actors.runtime import Runtime
 from actors.sessions import Sessions
 from actors.spaces.access_cache import CallerOrToken, Names, SpaceAccessCache
-from actors.spaces.request import Answers, KeysRequest
-from actors.spaces.sweeping import EXPIRED, Sweepers
+from actors.spaces.request import Answers, KeysParts, KeysRequest
+from actors.spaces.sweeping import Sweepers
 from actors.statements import Statements
-from protocol.errors import NotWritable
 from protocol.spaces import KeyOperation, Room
-from storage.catalog.spaces import Space
-from storage.keyspace.keyspace import SpaceKeys
-from storage.txn.tickets import CommitTicket
 
 
 class SpaceService:
@@ -39,15 +35,13 @@ class SpaceService:
         rights: Rights,
         statements: Statements,
     ) -> None:
-        self.statements = statements
-        self.committer = committer
         self.sessions = sessions
-        self.access_cache = SpaceAccessCache(committer, roles, sessions, rights)
         self.sweepers = Sweepers(runtime, committer)
+        access_cache = SpaceAccessCache(committer, roles, sessions, rights)
+        self._parts = KeysParts(committer, sessions, access_cache, statements, self.sweepers)
         self.start_leading = self.sweepers.start_leading
         self.expiring = self.sweepers.expiring
         self.dropped = self.sweepers.dropped
-        self.monotonic_us = runtime.clock.monotonic_us
         self._submit = executor.submit
 
     def run(
@@ -70,24 +64,8 @@ class SpaceService:
             Draining, Busy, or a refusal of the log
         """
         return self._submit(  # type: ignore[no-any-return]
-            KeysRequest(self, asker, who, names, operations, room)
+            KeysRequest(self._parts, asker, who, names, operations, room)
         )
-
-    def remove_expired(self, lapsed: Sequence[tuple[Space, list[bytes]]]) -> CommitTicket:
-        """Remove expired keys that a read skipped, in one commit. Return the ticket that its answer
-        must wait for. See `storage/keyspace/keyspace.py`.
-
-        :raises Busy, NotEnoughReplicas, Draining: they can't be removed now, so that no answer may
-            say that they are gone
-        """
-        with self.committer.begin_transaction() as tx:
-            for space, names in lapsed:
-                SpaceKeys(tx, space).remove_expired(names)
-            tx.ignores_locks = True  # a read says that they are gone: they may not come back
-            try:
-                return self.committer.commit(tx, NODE, reason=EXPIRED)
-            except NotWritable:
-                return tx.ticket  # a node that takes no writes: see docs/cache.md
 
     async def stop(self) -> None:
         """Stop sweeping."""

@@ -10,7 +10,7 @@ the last such key, with its space, or with the lead: another leader may give an 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -18,7 +18,7 @@ from typing import Final
 from actors.commits.committer import NODE, Committer
 from actors.runtime import REST_SECONDS, LoopActor, Runtime, Slices, Supervised, handles, tell
 from protocol import limits
-from protocol.errors import Busy, Refusal
+from protocol.errors import Busy, NotWritable, Refusal
 from protocol.values import unpaced
 from storage.catalog import places as catalog_places
 from storage.catalog import spaces
@@ -27,6 +27,7 @@ from storage.catalog.spaces import Space
 from storage.engine.engine import EngineUnreadable
 from storage.formats.keys import expiry_time
 from storage.keyspace.keyspace import SpaceKeys
+from storage.txn.tickets import CommitTicket
 from storage.txn.transaction import Transaction
 
 EXPIRED: Final = "expired"
@@ -315,6 +316,25 @@ class SweepActor(LoopActor):
             tell(self.actor_ref, StartSweep())
         except Busy:
             self._arm(self._committer.ledger.log_time() + limits.SWEEP_SECONDS * 1_000_000)
+
+
+def remove_expired(
+    committer: Committer, lapsed: Sequence[tuple[Space, list[bytes]]]
+) -> CommitTicket:
+    """Remove expired keys that a read skipped, in one commit. Return the ticket that its answer
+    must wait for. See `storage/keyspace/keyspace.py`.
+
+    :raises Busy, NotEnoughReplicas, Draining: they can't be removed now, so that no answer may say
+        that they are gone
+    """
+    with committer.begin_transaction() as tx:
+        for space, names in lapsed:
+            SpaceKeys(tx, space).remove_expired(names)
+        tx.ignores_locks = True  # a read says that they are gone: they may not come back
+        try:
+            return committer.commit(tx, NODE, reason=EXPIRED)
+        except NotWritable:
+            return tx.ticket  # a node that takes no writes: see docs/cache.md
 
 
 def find_space(tx: Transaction, namespace: str, database: str, name: str) -> Space | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from actors.commits.committer import Committer
-from actors.execution.executor import Executor
 from actors.passwords import Passwords
 from actors.rights import Rights
 from actors.roles import Roles
@@ -22,7 +21,6 @@ class VaultParts:
 
     runtime: Runtime
     committer: Committer
-    executor: Executor
     roles: Roles
     rights: Rights
     passwords: Passwords

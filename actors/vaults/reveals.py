@@ -23,6 +23,7 @@ from functools import partial
 from typing import Final
 
 from actors.execution.blocking import CallbackWait, Resume
+from actors.execution.transact import transact
 from actors.execution.units import SharedUnit, UnitQueue
 from actors.vaults.inspection import Inspector, SealedRecord
 from actors.vaults.keyring import Keyring, changed
@@ -107,7 +108,6 @@ class Reveals:
         self._keyring = keyring
         self._trail = trail
         self._inspector = Inspector(keyring, trail)
-        self._executor = parts.executor
         self.units: UnitQueue[PendingReveal] = UnitQueue(
             parts.runtime, parts.committer, self._record_together, self._find_some,
             _text, self._refuse_at_stop,
@@ -139,7 +139,7 @@ class Reveals:
         """Authorize and find requests, and record them in one commit."""
         found = unit.done
         try:
-            ticket = self._executor.transact(unit)
+            ticket = transact(self._committer, unit)
         except Exception as error:
             if not found:
                 raise

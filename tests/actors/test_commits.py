@@ -13,6 +13,7 @@ import pytest
 from actors.checkpoints import CheckpointNow
 from actors.commits.committer import NODE, Author, NamedAuthor
 from actors.execution.blocking import CallbackWait
+from actors.execution.late_answers import end_waits
 from actors.log import SPARE_BYTES, SPARE_FILES, WriteMark
 from actors.runtime import ask, stop, tell
 from protocol import limits
@@ -266,7 +267,7 @@ def test_an_ended_wait_may_end_others() -> None:
             def ends_all(number: int) -> Any:
                 def on_result(lost: BaseException | None) -> None:
                     told.append((number, lost))
-                    committer.end_waits(committer.committed, committer.monotonic_us(), why)
+                    end_waits(committer, committer.committed, committer.monotonic_us(), why)
 
                 return on_result
 
@@ -275,7 +276,7 @@ def test_an_ended_wait_may_end_others() -> None:
                 sequence = sequences[number // 3]
                 hears = CallbackWait(ends_all(number), committer.monotonic_us())
                 committer.block(hears, committer.ticket(sequence))
-            committer.end_waits(committer.committed, committer.monotonic_us(), why)
+            end_waits(committer, committer.committed, committer.monotonic_us(), why)
             assert sorted(number for number, _ in told) == list(range(6))
             assert all(isinstance(lost, UnknownOutcome) for _, lost in told)
 

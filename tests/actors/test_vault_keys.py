@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from actors.execution.late_answers import end_waits
 from actors.node import Node
 from actors.runtime import ask
 from actors.vaults import rekeying, rotation
@@ -406,7 +407,7 @@ async def late_rekey(node: Node) -> None:
     while committer.committed == upto:
         await asyncio.sleep(0.1)
     why = NotEnoughReplicas("it is held up", followers=0, acks=1)
-    committer.end_waits(committer.committed, committer.monotonic_us(), why)
+    end_waits(committer, committer.committed, committer.monotonic_us(), why)
     assert isinstance(await asked, UnknownOutcome)
 
 

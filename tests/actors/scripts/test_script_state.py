@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from actors.execution.late_answers import waiting_answers
 from actors.execution.scheduler import FiberScheduler
 from actors.memory import STEP_BYTES, MemoryAccount, NodeMemory
 from actors.runtime import ask
@@ -348,13 +349,13 @@ async def test_an_account_is_closed_at_every_end(
         for wanted in (True, False):
             with case(f"behind the disk, the answer is wanted: {wanted}"):
                 answers = begun(writes)
-                await until(lambda: any(committer.waiters))
+                await until(lambda: any(waiting_answers(committer)))
                 assert limits.MIB // 4 < memory.held < limits.MIB // 2, "its results alone"
                 if not wanted:
                     answers.cancel()
                 stall.end()
                 await asyncio.wait([answers])
-                await until(lambda: not any(committer.waiters))
+                await until(lambda: not any(waiting_answers(committer)))
                 assert closed()
                 stall = Stall(node.node)
     finally:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from actors.commits.tickets import Stall as NothingReleased
+from actors.execution.late_answers import waiting_answers
 from actors.node import Node
 from actors.runtime import ask
 from protocol import limits
@@ -325,7 +326,7 @@ async def test_a_client_that_goes_leaves_nobody_waiting(node: Node, /) -> None:
     await asyncio.sleep(1)
     assert await ask(node.scripts, CancelScript("gone"))
     assert type(await outcome(writing)) is UnknownOutcome
-    assert list(node.committer.waiters) == []
+    assert list(waiting_answers(node.committer)) == []
     stall.end()
 
 
