@@ -10,6 +10,8 @@ another.
 | `pending.py` | feeds that wait until the node shows their start |
 | `actor.py` | opens feeds: authorization, check of the position's history |
 | `hub.py` | follows released commits once for all feeds that have caught up |
+| `followed_commits.py` | released commits, decoded once for all feeds |
+| `live_feeds.py` | feeds that have caught up, and delivery to them |
 | `feed.py` | one feed: caught up, or reading the log until it is |
 | `pipelines.py` | follows commits once for feeds with the same costly filter |
 | `views.py` | commits encoded once for all feeds that want the same |

@@ -109,12 +109,12 @@ class FeedsActor(LoopActor):
         # name, and is refused. A reader from the table's first commit on knows nothing yet.
         known = NOTHING if start.sequence < now.created else start
         view = feeds.view(wanted, table, condition)
-        feed = Feed(feeds, asked, view, newest, start, known, began_us)
+        feed = Feed(feeds.parts, asked, view, newest, start, known, began_us)
         opened = FeedOpened(
             seq=newest,
             start=known.sequence,
             start_epoch=known.epoch,
-            begins=feeds.reads.begins,
+            begins=feeds.commits.reads.begins,
             table=asked.table,
             created=now.created,
             store=self._store_id,
@@ -201,7 +201,7 @@ class FeedsActor(LoopActor):
 
     async def _start(self, asked: OpenFeed, created: int) -> FeedCursor | None:
         """Return the commit after which the feed begins; None: the newest."""
-        start, reads, newest = asked.start, self._feeds.reads, self._committer.commit_index
+        start, reads, newest = asked.start, self._feeds.commits.reads, self._committer.commit_index
         if asked.store is not None and asked.store != self._store_id:
             raise Diverged(
                 f"the position is of store {asked.store}, but this is {self._store_id}: copy the"
@@ -235,7 +235,7 @@ class FeedsActor(LoopActor):
 
     async def _place(self, sequence: int) -> FeedCursor:
         """Return a released commit with its epoch. :raises LogPruned: its successors are gone"""
-        reads = self._feeds.reads
+        reads = self._feeds.commits.reads
         epoch = await reads.epoch_at(sequence)
         if epoch is None:
             raise LogPruned(

@@ -13,13 +13,15 @@ the log there against pruning for a while (`limits.LOG_PIN_SECONDS`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from actors.execution.fiber import Fiber, FiberWait
 from actors.execution.registry import ENDED
 from actors.execution.request import RequestOrigin, described
+from actors.feeds.followed_commits import FollowedCommits
 from actors.feeds.request import FeedCursor, FeedSink, OpenFeed
 from actors.feeds.views import LONG, FeedView, Parts
 from actors.rights import Privileges
@@ -29,9 +31,6 @@ from protocol.requests import Caller
 from protocol.rights import INFO, READ
 from protocol.values import Value
 from storage.records.commit_changes import FeedCommit
-
-if TYPE_CHECKING:
-    from actors.feeds.hub import Feeds
 
 
 class FeedState(Enum):
@@ -52,6 +51,27 @@ FEED_STEPS: Final = {
 """States that may come next, by state."""
 
 
+class FeedParts:
+    """Parts of the hub that a feed uses.
+
+    :param place_of: returns the last commit delivered to all feeds of a view that have caught up
+    :param make_live: makes a feed LIVE that has read the whole log; False: there is more to read
+    :param on_ended: removes a feed that is over, with the error code if the node has ended it
+    """
+
+    def __init__(
+        self,
+        commits: FollowedCommits,
+        place_of: Callable[[FeedView], FeedCursor],
+        make_live: Callable[[Feed, Fiber], bool],
+        on_ended: Callable[[Feed, str | None], None],
+    ) -> None:
+        self.commits = commits
+        self.place_of = place_of
+        self.make_live = make_live
+        self.on_ended = on_ended
+
+
 class Feed:
     """An open feed. Made by `actor.py`, after authorization.
 
@@ -62,7 +82,7 @@ class Feed:
 
     def __init__(
         self,
-        hub: Feeds,
+        parts: FeedParts,
         asked: OpenFeed,
         view: FeedView,
         authorized_at: int,
@@ -70,7 +90,7 @@ class Feed:
         known: FeedCursor,
         began_us: int,
     ) -> None:
-        self._hub = hub
+        self._parts, self._commits = parts, parts.commits
         self.asked = asked
         self.view = view
         self.caller: Caller = asked.caller
@@ -90,7 +110,7 @@ class Feed:
         """The cursor: the last commit delivered whole."""
         if self.state is FeedState.LIVE:
             # In the midst of a commit some feeds are ahead of the hub: they have it already.
-            return max(self._place, self._hub.place_of(self.view))
+            return max(self._place, self._parts.place_of(self.view))
         return self._place
 
     @property
@@ -113,7 +133,7 @@ class Feed:
             return False
         place = self.known
         self._leave()
-        self._hub.ended(self, why.code)
+        self._parts.on_ended(self, why.code)
         self.sink.ended(why.also(seq=place.sequence, epoch=place.epoch), place)
         return True
 
@@ -125,7 +145,7 @@ class Feed:
         """Close the feed: the reader is gone."""
         if self.state is not FeedState.OVER:
             self._leave()
-            self._hub.ended(self, None)
+            self._parts.on_ended(self, None)
 
     def _enter(self, state: FeedState) -> None:
         assert state in FEED_STEPS[self.state], f"no step from {self.state} to {state}"
@@ -138,22 +158,22 @@ class Feed:
             self._reading.cancel()
             self._reading = None
 
-    def reauthorize(self, privileges: Privileges | None) -> None:
-        """Check the privileges again after a change of its user: end the feed, or adjust the
-        details that the user may see.
+    def reauthorize(self, privileges: Privileges | None) -> bool | None:
+        """Check the privileges again after a change of its user. Return True if the user may see
+        the author and the reason of changes; None: the feed has ended.
 
         :param privileges: its new privileges; None: the user no longer exists
         """
         table = self.view.table
         if privileges is None:
             self.end(SessionEnded(f"user {self.caller.user} no longer exists: sign in again"))
-            return
+            return None
         try:
             privileges.check(table, READ)
         except NotAllowed as refusal:
             self.end(refusal)
-            return
-        self._hub.attribute(self, privileges.holds(table) >= INFO)
+            return None
+        return privileges.holds(table) >= INFO
 
     def drop(self) -> None:
         """End the feed: its table was dropped. A table declared later under the name is another."""
@@ -197,10 +217,10 @@ class Feed:
         self._reading = fiber
         if self.state is FeedState.PENDING:
             self._enter(FeedState.BEHIND)
-        pin = self._hub.reads.pin(self._place.sequence + 1)
+        pin = self._commits.reads.pin(self._place.sequence + 1)
         try:
-            while not self._hub.make_live(self, fiber):
-                for commit in self._hub.after(self._place.sequence, fiber):
+            while not self._parts.make_live(self, fiber):
+                for commit in self._commits.after(self._place.sequence, fiber):
                     place = FeedCursor(commit.sequence, commit.epoch)
                     ends = commit.drops(self.view.wanted.prefix)
                     parts = self._tell_short(commit, fiber)
@@ -224,24 +244,24 @@ class Feed:
     def _tell_short(self, commit: FeedCommit, fiber: Fiber) -> Parts:
         """Deliver a commit that fits into one message; for a longer one return the parts still to
         send."""
-        hub, view, tick = self._hub, self.view, fiber.tick
-        images, fetch = hub.images, hub.fetcher(fiber)
+        commits, view, tick = self._commits, self.view, fiber.tick
+        images, fetch = commits.images, commits.fetcher(fiber)
         data = view.encode(commit, images, fetch, tick)
         if data is LONG:
             return view.parts(commit, images, fetch, tick)
         if data is not None:
             self._send(data, fiber)
-            hub.told += 1
+            commits.told += 1
         return []
 
     def _tell_parts(self, sequence: int, parts: Parts, fiber: Fiber) -> None:
-        hub = self._hub
+        commits = self._commits
         for number in range(1, len(parts) + 1):
-            commit, fetch = hub.commit(sequence, fiber), hub.fetcher(fiber)
-            data = self.view.written(commit, parts, number, hub.images, fetch, fiber.tick)
+            commit, fetch = commits.commit(sequence, fiber), commits.fetcher(fiber)
+            data = self.view.written(commit, parts, number, commits.images, fetch, fiber.tick)
             del commit
             self._send(data, fiber)
-        hub.told += bool(parts)
+        commits.told += bool(parts)
 
     def _send(self, data: bytes, fiber: Fiber) -> None:
         self._keep_pace(fiber)

@@ -21,8 +21,8 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -33,11 +33,12 @@ from actors.execution.blocking import Line
 from actors.execution.fiber import Fiber, FiberWait
 from actors.execution.registry import Registry, credential_of
 from actors.execution.scheduler import FEED, NODE, FiberScheduler
-from actors.feeds.before_images import BeforeImages
-from actors.feeds.feed import Feed, FeedState
+from actors.feeds.feed import Feed, FeedParts, FeedState
+from actors.feeds.followed_commits import READ_BYTES, FollowedCommits
+from actors.feeds.live_feeds import LiveFeeds
 from actors.feeds.pipelines import Pipeline
 from actors.feeds.request import FeedCursor
-from actors.feeds.views import LONG, FeedView, Long, ViewParameters
+from actors.feeds.views import FeedView, ViewParameters
 from actors.log_reads import LogReads
 from actors.rights import Rights
 from actors.runtime import Runtime
@@ -60,21 +61,13 @@ from protocol.shares import fits
 from storage.catalog import users
 from storage.catalog.tables import Table
 from storage.formats.frames import Frame
-from storage.records import commit_changes
 from storage.records.commit_changes import FeedCommit
 
 TAKEN_BYTES: Final = 256 * limits.KIB
 """Bytes taken from the tail at once."""
-READ_BYTES: Final = limits.MIB
-"""Bytes read from the log at once."""
 ENDS: Final = (SessionEnded, NotAllowed, Unknown, TooSlow, LogPruned, Draining)
 """Usual reasons for the end of a feed. Their counters start at 0, so that a first one shows as a
 change."""
-SHORT_KEPT: Final = 16
-LONG_KEPT: Final = 1
-"""Decoded commits kept: of up to `limits.FEED_PART_BYTES`, and longer ones."""
-Decoded = dict[int, tuple[FeedCommit, frozenset[bytes]]]
-"""Decoded commits by sequence, with the tables' prefixes that each was searched for."""
 BUCKETS: Final = limits.FEED_BEAT_SECONDS
 """Groups of feeds for heartbeats; one group each second."""
 
@@ -94,7 +87,10 @@ class Feeds:
     ) -> None:
         self._runtime = runtime
         self._committer = committer
-        self.reads = reads
+        self.commits = FollowedCommits(reads)
+        self._live = LiveFeeds(self.commits, self._have_read)
+        self.parts = FeedParts(self.commits, self._place_of, self._make_live, self._ended)
+        """Parts of the hub that a feed uses."""
         self._rights = rights
         self._sessions = sessions
         self._registry = registry
@@ -106,15 +102,10 @@ class Feeds:
         """Pipelines of the views whose changes are costly to encode."""
         self._due: list[Pipeline] = []
         """Pipelines that the present commit is for."""
-        self._prefixes: frozenset[bytes] = frozenset()
-        """Prefixes of the tables that are followed."""
-        self._of_table: dict[bytes, dict[ViewParameters, dict[Feed, None]]] = {}
-        """LIVE feeds, by the prefix of their table's records and by view."""
         self._feeds: dict[Feed, None] = {}
         self._of_user: dict[str, dict[Feed, None]] = {}
         self._buckets: list[dict[Feed, None]] = [{} for _ in range(BUCKETS)]
         self._bucket = 0
-        self.place = FeedCursor(0, 0)
         self._passing = False
         """True in the midst of a commit."""
         self._follower: TailFollower | None = None
@@ -122,25 +113,13 @@ class Feeds:
         """Fiber that processes released commits; None: there is none."""
         self._joining = Line(self.report_error)
         """Feeds that wait for the end of a commit."""
-        self._short: Decoded = {}
-        """Commits decoded last: feeds that each read the log share them."""
-        self._long: Decoded = {}
-        """The same for long commits, which feeds go through at their readers' pace."""
-        self.images = BeforeImages()
         self.opened = 0
-        self.told = 0
-        """Commits delivered, counted once for each feed."""
         self.ends: Counter[str] = Counter({code.__name__: 0 for code in ENDS})
         """Feeds ended by the node, by error code."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._feeds)
-
-    @property
-    def position(self) -> int:
-        """Sequence of the last commit processed whole."""
-        return self.place.sequence
 
     # --- feeds come and go ------------------------------------------------------------------------
 
@@ -170,7 +149,7 @@ class Feeds:
                     f"too many filters: the feeds of a user have at most {limits.USER_FILTERS}"
                 )
 
-    def ended(self, feed: Feed, code: str | None) -> None:
+    def _ended(self, feed: Feed, code: str | None) -> None:
         """Remove a feed that is over.
 
         :param code: error code, if the node has ended it; None: its reader has
@@ -182,7 +161,7 @@ class Feeds:
             del self._of_user[feed.caller.user]
         for bucket in self._buckets:
             bucket.pop(feed, None)
-        self._detach(feed)
+        self._live.remove(feed)
         self._registry.leave(feed)
         if code is not None:
             self.ends[code] += 1
@@ -203,8 +182,10 @@ class Feeds:
         self._views[view.wanted] = view
         self._used[view.wanted] += 1
         if view.looks_back and view.wanted not in self._lines:
-            self._lines[view.wanted] = Pipeline(self, view, partial(self._start_fiber, ""))
-        self._prefixes |= {view.wanted.prefix}
+            self._lines[view.wanted] = Pipeline(
+                self.commits, self._live, view, partial(self._start_fiber, ""), self.report_error
+            )
+        self.commits.prefixes |= {view.wanted.prefix}
 
     def _leave(self, view: FeedView) -> None:
         self._used[view.wanted] -= 1
@@ -213,30 +194,15 @@ class Feeds:
             line = self._lines.pop(view.wanted, None)
             if line is not None:
                 line.close()
-            self._prefixes = frozenset(wanted.prefix for wanted in self._views)
+            self.commits.prefixes = frozenset(wanted.prefix for wanted in self._views)
 
-    def _detach(self, feed: Feed) -> None:
-        prefix, wanted = feed.view.wanted.prefix, feed.view.wanted
-        views = self._of_table.get(prefix, {})
-        feeds_of_view = views.get(wanted, {})
-        if feeds_of_view.pop(feed, self) is self:
-            return
-        if not feeds_of_view:
-            del views[wanted]
-        if not views:
-            del self._of_table[prefix]
-
-    def _attach(self, feed: Feed) -> None:
-        wanted = feed.view.wanted
-        self._of_table.setdefault(wanted.prefix, {}).setdefault(wanted, {})[feed] = None
-
-    def attribute(self, feed: Feed, attributed: bool) -> None:
+    def _attribute(self, feed: Feed, attributed: bool) -> None:
         """Show a feed's reader the author and the reason of changes, or hide them from now on."""
         view = feed.view
         if view.wanted.attributed is attributed:
             return
         place = feed.place
-        self._detach(feed)
+        self._live.remove(feed)
         wanted = replace(view.wanted, attributed=attributed)
         feed.view = self.view(wanted, view.table, view.condition)
         self._enter(feed.view)
@@ -247,7 +213,7 @@ class Feeds:
             feed.fall_behind(place)
             self._have_read(feed)
         else:
-            self._attach(feed)
+            self._live.add(feed)
 
     # --- reading the log --------------------------------------------------------------------------
 
@@ -281,14 +247,15 @@ class Feeds:
         """Report a failed pipeline."""
         self._runtime.report_error("feeds", error)
 
-    def make_live(self, feed: Feed, fiber: Fiber) -> bool:
+    def _make_live(self, feed: Feed, fiber: Fiber) -> bool:
         """Make a feed LIVE that has read the whole log. Return False if there is more to read."""
         assert feed.state is FeedState.BEHIND, "who is over is nobody to be told"
-        line, position = self._lines.get(feed.view.wanted), self.place_of(feed.view).sequence
+        line, position = self._lines.get(feed.view.wanted), self._place_of(feed.view).sequence
         if feed.position < position:
             return False
         # The log is ahead of the hub, or the hub is in the midst of a commit: wait for its end.
-        if feed.position > self.position or (self._passing and position == self.position):
+        newest = self.commits.position
+        if feed.position > newest or (self._passing and position == newest):
             wait = FiberWait(fiber)
             self._joining.block(wait)
             wait.until_resumed()
@@ -297,50 +264,19 @@ class Feeds:
         if line is not None and (line.passing or feed.position > position):
             line.join(fiber)
             return False
-        self._attach(feed)
+        self._live.add(feed)
         feed.go_live()
         return True
 
-    def place_of(self, view: FeedView) -> FeedCursor:
+    def _place_of(self, view: FeedView) -> FeedCursor:
         """Return the last commit delivered to all feeds of a view that have caught up."""
         line = self._lines.get(view.wanted)
-        return self.place if line is None else line.place
-
-    def after(self, position: int, fiber: Fiber) -> Iterator[FeedCommit]:
-        """Yield the commits after a position, at most up to the hub's.
-
-        :raises LogPruned: the log begins later by now
-        """
-        upto = self.position
-        if position >= upto:
-            return
-        frames = deque(fiber.wait(self.reads.frames(position, upto, READ_BYTES)))
-        while frames:
-            fiber.tick()
-            yield self._commit(
-                frames.popleft(), fiber
-            )  # no reference is kept here: it may be large
-
-    def commit(self, sequence: int, fiber: Fiber) -> FeedCommit:
-        """Return a commit delivered in part. :raises LogPruned: the log no longer has it"""
-        known = self._known(self._long, sequence)
-        return known or self._commit(fiber.wait(self.reads.frame(sequence)), fiber)
-
-    def fetcher(self, fiber: Fiber) -> Callable[[int], Frame | None]:
-        """Return a function that reads one commit of the log, for a view."""
-
-        def fetch(sequence: int) -> Frame | None:
-            try:
-                return fiber.wait(self.reads.frame(sequence))
-            except LogPruned:
-                return None
-
-        return fetch
+        return self.commits.place if line is None else line.place
 
     # --- following --------------------------------------------------------------------------------
 
     def _follow(self, place: FeedCursor) -> None:
-        self.place = place
+        self.commits.place = place
         self._woken()
 
     def _stop_following(self) -> None:
@@ -357,9 +293,7 @@ class Feeds:
         self._passing = False
         self._joining = Line(self.report_error)
         self._due.clear()
-        self._short.clear()
-        self._long.clear()
-        self.images = BeforeImages()
+        self.commits.forget()
 
     def _woken(self) -> None:
         assert self._fiber is None, "it is woken where it has asked to be"
@@ -385,12 +319,12 @@ class Feeds:
     def _follow_log(self, fiber: Fiber) -> None:
         while frames := self._take(fiber):
             for frame in frames:
-                before = self.place
+                before = self.commits.place
                 self._passing = True
                 self._pass(frame, fiber)
                 if self._fiber is not fiber:
                     return  # its last feed has ended: see `_stop_following`
-                self.place = FeedCursor(frame.sequence, frame.epoch)
+                self.commits.place = FeedCursor(frame.sequence, frame.epoch)
                 self._passing = False
                 due, self._due = self._due, []
                 for line in due:
@@ -402,35 +336,35 @@ class Feeds:
         """Return the next frames, mostly from memory. Empty: the tail will wake it."""
         try:
             if self._follower is None:
-                self._follower = self._committer.tail.follow(self.position, self._woken)
+                self._follower = self._committer.tail.follow(self.commits.position, self._woken)
             return self._follower.take(TAKEN_BYTES)
         except FellBehind as behind:
             self._follower = None
             upto = behind.begins - 1
-        return fiber.wait(self.reads.frames(self.position, upto, READ_BYTES))
+        return fiber.wait(self.commits.reads.frames(self.commits.position, upto, READ_BYTES))
 
     def _pass(self, frame: Frame, fiber: Fiber) -> None:
         """Deliver one commit to the feeds that have caught up."""
-        commit = self._commit(frame, fiber)
+        commit = self.commits.decode(frame, fiber)
         for name, row in commit.users.items():
             self._judge(commit.sequence, name, row)
         for prefix in commit.changes:
-            if prefix in self._of_table:
+            if prefix in self._live.of_table:
                 self._deliver_to_table(commit, prefix, fiber)
         if commit.dropped:
-            for prefix in list(self._of_table):
+            for prefix in list(self._live.of_table):
                 if commit.drops(prefix):
                     self._drop(prefix)
 
     def _drop(self, prefix: bytes) -> None:
-        for wanted in list(self._of_table.get(prefix, ())):
+        for wanted in list(self._live.of_table.get(prefix, ())):
             view = self._views.get(wanted)
             if view is None:
                 continue  # its last feed ended while another was dropped
             if view.looks_back:
                 self._due.append(self._lines[wanted])  # it drops them after the earlier commits
             else:
-                for feed in self.live(view):
+                for feed in self._live.of_view(view):
                     feed.drop()
 
     def _judge(self, sequence: int, name: str, row: bytes | None) -> None:
@@ -441,59 +375,22 @@ class Feeds:
         privileges = None if user is None else self._rights.privileges_of(user)
         for feed in list(mine):
             if feed.authorized_at < sequence:
-                feed.reauthorize(privileges)
+                attributed = feed.reauthorize(privileges)
+                if attributed is not None:
+                    self._attribute(feed, attributed)
 
     def _deliver_to_table(self, commit: FeedCommit, prefix: bytes, fiber: Fiber) -> None:
-        for wanted in list(self._of_table[prefix]):
+        commits = self.commits
+        for wanted in list(self._live.of_table[prefix]):
             view = self._views.get(wanted)
             if view is None:
                 continue  # its last feed ended while another view was served
             if view.looks_back:
                 self._due.append(self._lines[wanted])
                 continue
-            data = view.encode(commit, self.images, self.fetcher(fiber), fiber.tick)
+            data = view.encode(commit, commits.images, commits.fetcher(fiber), fiber.tick)
             if data is not None:
-                self.pass_on(data, view, FeedCursor(commit.sequence, commit.epoch), fiber)
-
-    def pass_on(self, data: bytes | Long, view: FeedView, place: FeedCursor, fiber: Fiber) -> None:
-        """Deliver an encoded commit to the LIVE feeds of a view."""
-        for feed in self.live(view):
-            # During delivery to another feed it may have ended, or moved to another view. It may
-            # even have come back from there: with this commit delivered, and with later ones.
-            if feed.state is not FeedState.LIVE or feed.view is not view or feed.place >= place:
-                continue
-            if data is LONG:
-                # Each at its reader's pace: the output may be many times the limit of its buffer.
-                told = feed.place
-                self._detach(feed)
-                feed.fall_behind(told)
-                self._have_read(feed)
-            else:
-                feed.deliver(data, place)
-                self.told += 1
-            fiber.tick()
-
-    def live(self, view: FeedView) -> list[Feed]:
-        """Return the feeds of a view that have caught up."""
-        return list(self._of_table.get(view.wanted.prefix, {}).get(view.wanted, ()))
-
-    def _commit(self, frame: Frame, fiber: Fiber) -> FeedCommit:
-        long = len(frame.body) > limits.FEED_PART_BYTES
-        decoded, most = (self._long, LONG_KEPT) if long else (self._short, SHORT_KEPT)
-        known = self._known(decoded, frame.sequence)
-        if known is not None:
-            return known
-        wanted = self._prefixes
-        commit = commit_changes.read(frame, wanted, fiber.tick)
-        decoded[frame.sequence] = commit, wanted
-        while len(decoded) > most:
-            del decoded[next(iter(decoded))]
-        return commit
-
-    def _known(self, decoded: Decoded, sequence: int) -> FeedCommit | None:
-        """Return a commit decoded already, if it was decoded for all tables followed now."""
-        found = decoded.get(sequence)
-        return found[0] if found is not None and self._prefixes <= found[1] else None
+                self._live.pass_on(data, view, FeedCursor(commit.sequence, commit.epoch), fiber)
 
     # --- time -------------------------------------------------------------------------------------
 

@@ -10,32 +10,37 @@ two commits, and only there. The position of an idle pipeline is that of the hub
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from actors.execution.blocking import Line
+from actors.execution.blocking import Line, ReportError
 from actors.execution.fiber import Fiber, FiberWait
+from actors.feeds.followed_commits import FollowedCommits
+from actors.feeds.live_feeds import LiveFeeds
 from actors.feeds.request import FeedCursor
 from actors.feeds.views import FeedView
 from protocol.errors import Cancelled, Failed, Refusal
-
-if TYPE_CHECKING:
-    from actors.feeds.hub import Feeds
-    from storage.records.commit_changes import FeedCommit
+from storage.records.commit_changes import FeedCommit
 
 
 class Pipeline:
     """Processes commits for one view. :param start: starts work soon in a fiber of its own"""
 
     def __init__(
-        self, hub: Feeds, view: FeedView, start: Callable[[Callable[[Fiber], None]], None]
+        self,
+        commits: FollowedCommits,
+        live: LiveFeeds,
+        view: FeedView,
+        start: Callable[[Callable[[Fiber], None]], None],
+        report_error: ReportError,
     ) -> None:
-        self._hub = hub
+        self._commits = commits
+        self._live = live
         self._view = view
+        self._report_error = report_error
         self._start = start
         self._place: FeedCursor | None = None
         """None while it is idle."""
         self._fiber: Fiber | None = None
-        self._joining = Line(hub.report_error)
+        self._joining = Line(report_error)
         """Feeds that wait for the end of a commit."""
         self._closed = False
         self.passing = False
@@ -44,7 +49,7 @@ class Pipeline:
     @property
     def place(self) -> FeedCursor:
         """The last commit processed whole."""
-        return self._hub.place if self._place is None else self._place
+        return self._commits.place if self._place is None else self._place
 
     @property
     def position(self) -> int:
@@ -83,11 +88,11 @@ class Pipeline:
             if not self._closed:
                 raise
         except Refusal as refusal:
-            for feed in self._hub.live(view):
+            for feed in self._live.of_view(view):
                 feed.end(refusal)
         except Exception as error:
-            self._hub.report_error(error)
-            for feed in self._hub.live(view):
+            self._report_error(error)
+            for feed in self._live.of_view(view):
                 feed.end(Failed("the node failed on the filter of its feeds"))
         finally:
             self._fiber = self._place = None
@@ -95,15 +100,15 @@ class Pipeline:
             self._wake()
 
     def _go_through(self, fiber: Fiber) -> None:
-        hub, prefix = self._hub, self._view.wanted.prefix
-        pin = hub.reads.pin(self.position + 1)
+        commits, prefix = self._commits, self._view.wanted.prefix
+        pin = commits.reads.pin(self.position + 1)
         try:
-            while self.position < hub.position:
-                for commit in hub.after(self.position, fiber):
+            while self.position < commits.position:
+                for commit in commits.after(self.position, fiber):
                     self.passing = True
                     self._deliver(commit, fiber)
                     if commit.drops(prefix):
-                        for feed in hub.live(self._view):
+                        for feed in self._live.of_view(self._view):
                             feed.drop()
                     self._place = FeedCursor(commit.sequence, commit.epoch)
                     self.passing = False
@@ -114,10 +119,10 @@ class Pipeline:
             pin.release()
 
     def _deliver(self, commit: FeedCommit, fiber: Fiber) -> None:
-        hub, view = self._hub, self._view
-        data = view.encode(commit, hub.images, hub.fetcher(fiber), fiber.tick)
+        commits, view = self._commits, self._view
+        data = view.encode(commit, commits.images, commits.fetcher(fiber), fiber.tick)
         if data is not None:
-            hub.pass_on(data, view, FeedCursor(commit.sequence, commit.epoch), fiber)
+            self._live.pass_on(data, view, FeedCursor(commit.sequence, commit.epoch), fiber)
 
     def _wake(self) -> None:
         self._joining.unblock()

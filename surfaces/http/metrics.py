@@ -123,7 +123,7 @@ class SurfaceCollector(Collector):
         feeds = self._surface.node.open_feeds
         yield GaugeMetricFamily("store_feeds", "Open change feeds, on all surfaces", len(feeds))
         yield CounterMetricFamily(
-            "store_feed_commits", "Commits sent to feeds, counted per feed", feeds.told
+            "store_feed_commits", "Commits sent to feeds, counted per feed", feeds.commits.told
         )
         ended = CounterMetricFamily(
             "store_feeds_ended", "Feeds ended by the node, by error code", labels=["code"]

@@ -238,12 +238,12 @@ async def test_a_planted_hub_that_lets_feeds_join_at_any_time_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def hasty(self: Feeds, feed: Feed, fiber: Fiber) -> bool:
-        self._attach(feed)
+        self._live.add(feed)
         feed.go_live()
         return True
 
     monkeypatch.setattr(FiberScheduler, "slice_us", 0)
-    monkeypatch.setattr(Feeds, "make_live", hasty)
+    monkeypatch.setattr(Feeds, "_make_live", hasty)
     with pytest.raises(AssertionError):
         for seed in range(6):
             await come_and_go(random.Random(seed))

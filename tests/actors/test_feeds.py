@@ -504,7 +504,7 @@ async def test_what_finds_no_room_was_not_told(node: Node, behind: bool) -> None
     assert isinstance(await reader.over(), TooSlow)
     assert reader.last == known
     await nodes.yield_often()
-    assert not node.open_feeds._of_table
+    assert not node.open_feeds._live.of_table
 
 
 async def test_a_table_that_is_dropped_ends_its_feeds_and_one_declared_anew_is_another(
@@ -541,7 +541,7 @@ async def test_a_table_that_is_dropped_ends_a_feed_that_reads_the_log(node: Node
     await nodes.yield_often()
     assert [one["type"] for one in slow.said] == ["commit", "commit"]
     assert feed.state is FeedState.OVER
-    assert set(node.open_feeds._of_table) <= {view.prefix for view in node.open_feeds._views}
+    assert set(node.open_feeds._live.of_table) <= {view.prefix for view in node.open_feeds._views}
     feed.close()
 
 
