@@ -49,6 +49,7 @@ MODULES: Final = (
     "actors.scripts.request",
     "actors.scripts.restoring",
     "actors.scripts.script_state",
+    "actors.scripts.steps",
     "actors.scripts.transactions",
     "actors.scripts.writing",
     "actors.securables",

@@ -13,7 +13,7 @@ from language.compile import compile_condition, compile_expression
 from language.env import Env
 from language.error_places import is_of_values, of_record
 from language.generate import Memo
-from language.names import children, shape_of
+from language.names import has_subquery, shape_of
 from language.pieces import slices
 from language.rows import Batch, Objects, Pairs, Row, Shape
 from protocol.errors import Refusal
@@ -117,11 +117,6 @@ class BatchFilter:
         if isinstance(batch, Pairs):
             return replace(batch, pairs=[batch.pairs[n] for n in numbers])
         return replace(batch, values=[batch.values[n] for n in numbers])
-
-
-def has_subquery(node: Any) -> bool:
-    """True if an expression contains a subquery."""
-    return isinstance(node, tree.Subquery) or any(map(has_subquery, children(node)))
 
 
 def traced(

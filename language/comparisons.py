@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from language import tree
 from language.field_paths import path_of
+from language.fixed import is_fixed
 from language.names import children, mentions
-from language.planner import is_fixed
 from protocol.paths import Path
 
 _TURNED: Final = {

@@ -16,7 +16,6 @@ from operator import length_hint
 from typing import Any, Final
 
 from language import tree
-from language.batchwork import has_subquery
 from language.budget import Budget, too_large
 from language.charges import WIDE, stretch
 from language.compile import compile_expression
@@ -34,7 +33,7 @@ from language.functions.aggregates import (
 )
 from language.functions.table import check_array
 from language.generate import Code, Memo, order_source
-from language.names import NODE, Numbers, children, parent_fields, rebuilt
+from language.names import AGGREGATES, NODE, Numbers, children, has_subquery, parent_fields, rebuilt
 from language.numbers import add_decimals
 from language.operators import hashable
 from language.pieces import slices
@@ -47,10 +46,6 @@ from protocol.errors import BadRequest, Refusal
 from protocol.values import FEW, HASH_SALT, LONG, NONE, PACE
 from protocol.weights import weigh
 
-AGGREGATES: Final = frozenset({
-    "count", "sum", "min", "max", "mean", "count_distinct", "collect", "median", "stddev", "first",
-    "last",
-})  # fmt: skip
 HELD: Final = "held"
 """Memo key: values of the current batch that groups retain, still to be weighed."""
 

@@ -38,6 +38,11 @@ def subtree(node: Any) -> Iterator[Any]:
                 yield from subtree(child)
 
 
+def has_subquery(node: Any) -> bool:
+    """True if an expression contains a subquery."""
+    return isinstance(node, tree.Subquery) or any(map(has_subquery, children(node)))
+
+
 def rebuilt(node: Any, change: Callable[[Any], Any]) -> Any:
     """Return a copy of a node, or tuple of nodes, with a function applied to each child node."""
     if isinstance(node, tuple):
@@ -142,6 +147,11 @@ def mentions(node: Any, names: frozenset[str]) -> bool:
     return any(mentions(child, names) for child in children(node))
 
 
+AGGREGATES: Final = frozenset({
+    "count", "sum", "min", "max", "mean", "count_distinct", "collect", "median", "stddev", "first",
+    "last",
+})  # fmt: skip
+"""Functions over the rows of a group."""
 SCORE: Final = "search::score"
 """Function that reads the id of its row."""
 DISTANCE: Final = "vector::distance"

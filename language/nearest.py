@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 from language import tree
 from language.error_places import placed
 from language.field_paths import path_of
+from language.fixed import is_fixed
 from language.names import DISTANCE, ONCE, subtree
 from language.parsing.operators import operands_of
-from language.planner import is_fixed
 from protocol.errors import BadRequest
 from protocol.paths import Path
 

@@ -28,8 +28,8 @@ from typing import Any, Final, Protocol
 from language import tree
 from language.field_paths import path_of
 from language.fieldtypes import cut
-from language.grouping import AGGREGATES
-from language.names import DEFINED, children, parent_fields
+from language.fixed import is_fixed
+from language.names import children
 from language.parsing.operators import operands_of
 from language.patterns import beginning
 from language.printing import print_expression
@@ -197,31 +197,6 @@ def _compared(node: tree.Binary) -> Term | None:
     if path is not None and is_fixed(node.left):
         return Term(path, _TURNED[node.operator], node.left, node)
     return None
-
-
-def is_fixed(node: Any) -> bool:
-    """True if an expression has the same value for every row."""
-    if isinstance(node, tree.Name):
-        return False
-    if isinstance(node, tree.Parameter):
-        return node.name != "this"
-    if isinstance(node, tree.Subquery):
-        return parent_fields(node.select) == frozenset() and not _draws(node)
-    if isinstance(node, tree.Call) and (_draws(node) or node.name in AGGREGATES):
-        return False
-    return (
-        all(map(is_fixed, children(node)))
-        if hasattr(node, "__dataclass_fields__")
-        else (all(map(is_fixed, node)) if isinstance(node, tuple) else True)
-    )
-
-
-def _draws(node: Any) -> bool:
-    """True if an expression is or may be random. User-defined functions count: their body is not
-    known before the call."""
-    if isinstance(node, tree.Call) and node.name.startswith(("rand::", DEFINED)):
-        return True
-    return any(map(_draws, children(node)))
 
 
 # --- candidates -----------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ from language.comparisons import Comparison, comparisons
 from language.compile import compile_expression, count_of
 from language.env import Env
 from language.generate import Memo
-from language.grouping import AGGREGATES, Grouping, check_ungrouped, counts_all
-from language.names import SCORE, mentions, parent_fields, rebuilt, shape_of
+from language.grouping import Grouping, check_ungrouped, counts_all
+from language.names import AGGREGATES, SCORE, rebuilt, shape_of
 from language.nearest import ByDistance, by_distance, split_nearest
 from language.operators import hashable
 from language.ordering import Sorter
@@ -53,8 +53,6 @@ from protocol.values import FEW, LONG, NONE, RecordId
 if TYPE_CHECKING:
     from language.columnar.selection import Selection
 
-_BOUND_ROW_BY_ROW: Final = frozenset({"input"})
-"""Variables that ON DUPLICATE UPDATE binds for each row."""
 _ENOUGH: Final = 2
 Chunk = tuple[list[Row], list[Any], SourceRows | None]
 """Rows, their items (from which the result is built), and their origin if they are as they were
@@ -816,11 +814,3 @@ def plan_select(select: tree.Select) -> SelectPlan:
     in bytes and holds no secrets.
     """
     return SelectPlan(select)
-
-
-def is_steady(select: tree.Select) -> bool:
-    """True if a SELECT gives the same result anywhere in a statement.
-
-    It reads neither the enclosing row nor a variable bound again for each row.
-    """
-    return parent_fields(select) == frozenset() and not mentions(select, _BOUND_ROW_BY_ROW)

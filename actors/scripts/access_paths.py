@@ -17,6 +17,7 @@ from actors.scripts.distance_order import NearestAccess, in_order
 from actors.scripts.execution import Execution
 from actors.scripts.text_search import TextAccess, index_of
 from language import tree
+from language.fixed import is_fixed
 from language.planner import (
     COMPARISONS,
     ID,
@@ -26,7 +27,6 @@ from language.planner import (
     Question,
     Span,
     Term,
-    is_fixed,
 )
 from language.rows import Batch, Pairs
 from language.search.fields import matched_paths

@@ -6,7 +6,7 @@ import re
 from typing import Any, Final
 
 from actors.scripts.authorizer import Authorizer
-from actors.scripts.plans import Step
+from actors.scripts.steps import Step
 from actors.vaults.trail import Trail, VaultAct
 from language import tree
 from protocol import limits

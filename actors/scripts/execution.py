@@ -21,9 +21,10 @@ from actors.scripts.authorizer import Authorizer, Place, database_in
 from actors.scripts.denied_access import record_denied
 from actors.scripts.handlers import Audited
 from actors.scripts.named_snapshots import NamedSnapshot
-from actors.scripts.plans import Plan, Step, rowless
+from actors.scripts.plans import Plan, rowless
 from actors.scripts.script_state import ScriptState, StatementCache
 from actors.scripts.services import Services
+from actors.scripts.steps import Step
 from actors.topics.service import DeliveredMessages
 from actors.topics.waiting import StatementWait, WaitQueue
 from language import tree

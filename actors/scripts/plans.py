@@ -8,11 +8,10 @@ the process would show it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from actors.scripts.handlers import StatementFunction, claims_of, handler_of
+from actors.scripts.steps import Step, is_about_node
 from language import tree
 from language.budget import bounded, is_bounded
 from language.compile import compile_rowless
@@ -22,12 +21,10 @@ from language.operators import parameter
 from language.parser import parse
 from language.printing import redacted_together
 from language.secrets import binds_secrets, holds_secret
-from language.select import is_steady
 from language.sizing import WorkingMemory
 from protocol import limits
 from protocol.bounded_cache import BoundedCache
 from protocol.errors import NotInTransaction, Refusal
-from protocol.values import MICROSECOND
 
 Made = TypeVar("Made")
 
@@ -44,47 +41,6 @@ KEPT_TEXT_CHARACTERS: Final = 16 * limits.KIB
 NODE_BYTES: Final = 720
 """Memory of a node of the tree with its compiled code (bytes). Measured: 50 to 200 in most texts,
 this much with very short statements."""
-
-
-class Step:
-    """A statement of a plan, nested or not: all that is known before it runs."""
-
-    __slots__ = (
-        "_steady", "about_node", "audited", "claims", "kind", "statement", "timeout_us", "work",
-        "writes",
-    )  # fmt: skip
-
-    def __init__(self, statement: Any) -> None:
-        handler = handler_of(statement)
-        # EXPLAIN has the clauses of its statement, TIMEOUT too, and ANALYZE takes as long as that.
-        timed = statement.statement if type(statement) is tree.Explain else statement
-        timeout: timedelta | None = getattr(timed, "timeout", None)
-        self.statement = statement
-        # FROM ONLY returns one value: as "rows" a client would show it as a table.
-        self.kind = "value" if getattr(statement, "only", False) else handler.kind
-        self.about_node = _is_about_node(statement)
-        """True if a node that answers no client runs it too. Such a node has no roles, and can be
-        given one; or it does not know the commit index, and an owner can help."""
-        self.writes = handler.writes
-        self.audited = handler.audited
-        self.claims = claims_of(statement).targets
-        """Privileges that it requires on things it names."""
-        self.timeout_us = None if timeout is None else timeout // MICROSECOND
-        """The statement's own TIMEOUT (µs)."""
-        self._steady: bool | None = None
-        self.work: StatementFunction | None = None
-        """Function that runs it; compiled at its first run, after authorization."""
-
-    def compiled(self) -> StatementFunction:
-        """Compile it. :raises Refusal: its clauses contradict each other"""
-        self.work = work = handler_of(self.statement).make(self.statement)
-        return work
-
-    def is_steady(self) -> bool:
-        """True if a SELECT has the same result wherever in a statement it stands (uncorrelated)."""
-        if self._steady is None:
-            self._steady = is_steady(self.statement)
-        return self._steady
 
 
 def rowless(expression: tree.Expression) -> Callable[[Any], Any]:
@@ -119,7 +75,7 @@ class Plan:
         self.current = script.current
         self.transactions = transactions(script)
         """Statements that run as one transaction each: first offset, and offset behind the last."""
-        self.begins_about_node = not script.statements or _is_about_node(script.statements[0])
+        self.begins_about_node = not script.statements or is_about_node(script.statements[0])
         """True if a node that answers no client begins it too; see `Step.about_node`."""
         self.tells_of_cluster = all(map(_tells_of_cluster, script.statements))
         """True if it only asks for the state of the cluster, which is answered without waiting for
@@ -163,12 +119,6 @@ class Plan:
         if self._binds is None:
             self._binds = binds_secrets(self.script.statements)
         return _cut(redacted_together(statements, self._binds))
-
-
-def _is_about_node(statement: tree.Statement) -> bool:
-    if isinstance(statement, tree.Info):
-        return statement.subject in ("NODE", "CLUSTER", "STATE", "RUNNING")
-    return isinstance(statement, tree.DefineNode | tree.LeadStore | tree.DefineFailover)
 
 
 def _tells_of_cluster(statement: tree.Statement) -> bool:

@@ -15,9 +15,9 @@ from actors.execution.fiber import Fiber
 from actors.scripts.arrays import load_arrays
 from language import tree
 from language.env import Env
+from language.fixed import is_fixed
 from language.functions.search import query_tree, text_matches
-from language.planner import is_fixed
-from language.printing import print_path
+from language.printing.expressions import print_path
 from language.search.analysis import Analyzer
 from language.search.compiled import analyzer_of
 from language.search.fields import matched_paths

@@ -20,10 +20,11 @@ from actors.memory import STEP_BYTES, MemoryAccount
 from actors.scripts.answer_sizes import measured
 from actors.scripts.execution import SEEN_ROLLED_BACK, Execution, Returned
 from actors.scripts.handlers import Audited
-from actors.scripts.plans import Plans, Step
+from actors.scripts.plans import Plans
 from actors.scripts.request_checks import check_handed_over, check_keep
 from actors.scripts.script_state import PACKED_WEIGHT, SMALL_BYTES
 from actors.scripts.services import Services
+from actors.scripts.steps import Step
 from language import tree
 from language.budget import Budget
 from language.sizing import MEMORY

@@ -10,7 +10,7 @@ from language.env import Env
 from language.error_places import placed
 from language.field_paths import path_of
 from language.names import subtree
-from language.printing import print_path
+from language.printing.expressions import print_path
 from protocol.errors import BadRequest
 from protocol.paths import Path
 from protocol.values import PACE, RecordId

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from actors.environment import SystemClock
-from actors.scripts import plans, writing
+from actors.scripts import plans, steps, writing
 from language import rows, select
 from protocol.values import RecordId
 from storage.engine.rocksdb import RocksEngine
@@ -81,8 +81,8 @@ async def test_a_text_is_planned_and_compiled_once(
     await node.values("INSERT INTO thing { id: 7, n: 1 }")
     counts = Counts()
     counts.wrap(monkeypatch, plans, "parse", "parsed")
-    counts.wrap(monkeypatch, plans.Step, "compiled", "compiled")
-    counts.wrap(monkeypatch, plans, "claims_of", "needs")
+    counts.wrap(monkeypatch, steps.Step, "compiled", "compiled")
+    counts.wrap(monkeypatch, steps, "claims_of", "needs")
     for _ in range(3):
         await node.values("UPDATE thing:7 SET n = n + 1; SELECT * FROM thing:7")
     assert counts == {"parsed": 1, "compiled": 2, "needs": 2}
