@@ -8,12 +8,12 @@ is done. With any access path, records come in the order of a scan, or in that o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from actors.scripts.column_scan import ColumnScan
-from actors.scripts.distance_order import NearestAccess, in_order
+from actors.scripts.access import Access, AccessPath
+from actors.scripts.distance_order import in_order
 from actors.scripts.execution import Execution
 from actors.scripts.text_search import TextAccess, index_of
 from language import tree
@@ -66,10 +66,6 @@ _LARGE_LIMIT: Final = "with so large a LIMIT a scan is faster"
 _INEXACT: Final = "it holds only a prefix of long values, so their order is unknown"
 _ENOUGH: Final = "another index already leads to few records"
 
-Access = Literal[
-    "record", "range", "index", "indexes", "union", "fulltext", "nearest", "scan", "columns"
-]
-
 
 @dataclass(frozen=True, slots=True)
 class _IndexLookup:
@@ -79,36 +75,6 @@ class _IndexLookup:
     used: tuple[Term, ...]
     ids: list[bytes]
     access: Access = "index"
-
-
-@dataclass(slots=True)
-class AccessPath:
-    """Chosen way to the records of one table."""
-
-    table: Table
-    access: Access
-    batches: Iterator[Batch]
-    ordered: bool = False
-    """True if records come in the order of ORDER BY."""
-    reverse: bool = False
-    indexes: tuple[str, ...] = ()
-    used: tuple[Term, ...] = ()
-    """Conditions that the access path fulfils."""
-    answered: tuple[tree.Expression, ...] = ()
-    """Conditions of `used` that hold for each record: they leave WHERE, if this is the only
-    source."""
-    entries: int | None = None
-    """Records that the indexes lead to, where that is known beforehand."""
-    texts: tuple[TextAccess, ...] = ()
-    """FULLTEXT indexes that lead to the records."""
-    nearest: NearestAccess | None = None
-    """VECTOR index that leads to the records."""
-    why: dict[str, str] = field(default_factory=dict)
-    """Reasons why candidate indexes are not used, by their names."""
-    columns: ColumnScan | None = None
-    """Scan by columns, which finds the rows, or groups them."""
-    by_row: str | None = None
-    """Reason why a scan of all records reads them by row."""
 
 
 class _Unknown(Exception):
@@ -214,12 +180,6 @@ def _unique(table: Table, path: Path) -> Index | None:
             if index.unique and index.usable and index.paths == (path,):
                 return index
     return None
-
-
-def scan(run: Execution, table: Table) -> AccessPath:
-    """Return the scan of all records of a table."""
-    whole = keys.within(table.prefix)
-    return _scan(run, table, whole, whole)
 
 
 def _scan(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from actors.scripts.access_paths import AccessPath, scan
+from actors.scripts.access import AccessPath
 from actors.scripts.arrays import load_arrays
 from actors.scripts.column_scan import ColumnScan
 from actors.scripts.execution import Execution
@@ -41,6 +41,7 @@ def by_column(run: Execution, plan: SelectPlan, path: AccessPath) -> AccessPath:
         path.by_row = why
         return path
     load_arrays(run.fiber)
+    path.rows = path.batches
     if not wanted.groups:
         try:
             most = plan.most(run)
@@ -68,7 +69,7 @@ def answer(run: Execution, plan: SelectPlan, path: AccessPath, counted: Counted)
     statement then runs by row from its beginning.
     """
     wanted, columns = plan.by_column, path.columns
-    assert columns is not None and not isinstance(wanted, str)
+    assert columns is not None and path.rows is not None and not isinstance(wanted, str)
     read, held = run.rows_read, run.memory.held
     try:
         if wanted.groups:
@@ -79,7 +80,7 @@ def answer(run: Execution, plan: SelectPlan, path: AccessPath, counted: Counted)
     except (Refusal, Inexact):
         run.rows_read = read
         run.memory.held = held
-    return plan.run(counted(run, scan(run, path.table).batches), run)
+    return plan.run(counted(run, path.rows), run)
 
 
 def described(run: Execution, plan: SelectPlan, scan: ColumnScan) -> dict[str, Value]:

@@ -7,15 +7,14 @@ small LIMIT, rows are sorted instead.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from actors.scripts.access import NearestAccess
 from actors.scripts.arrays import load_arrays
 from actors.scripts.execution import Execution
 from language.nearest import ByDistance
 from language.rows import Batch, Pairs
 from language.select import SelectPlan
-from protocol.values import Value
 from storage.catalog.tables import Table
 from storage.indexes.entries import FAILED, Index
 from storage.indexes.vector_markers import unfit
@@ -30,31 +29,6 @@ _FRESH_PART: Final = 2
 """A scan is as good if more than this part of the table is marked."""
 _LIMIT: Final = 5
 """ORDER BY a distance reads the index if it needs at most one record of so many."""
-
-
-@dataclass(slots=True)
-class NearestAccess:
-    """Way of one NEAREST, for EXPLAIN.
-
-    :ivar way: `lists`, `candidates` of another index, or `all`
-    """
-
-    way: str
-    probes: int = 0
-    widened: int = 0
-    looked_at: int = 0
-    fresh: int = 0
-    by: dict[str, Value] = field(default_factory=dict)
-    recall: Value = None
-    """Measured recall for so many lists."""
-
-    def described(self) -> dict[str, Value]:
-        """Describe it for EXPLAIN."""
-        told: dict[str, Value] = {"way": self.way}
-        if self.way == "lists":
-            told |= {"probes": self.probes, "widened": self.widened}
-        told |= {"looked_at": self.looked_at, "fresh": self.fresh, **self.by}
-        return told if self.recall is None else {**told, "recall": self.recall}
 
 
 def has_few_fresh(run: Execution, table: Table, index: Index, search: VectorIndex) -> bool:

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from actors.scripts import columns
-from actors.scripts.access_paths import AccessPath
+from actors.scripts.access import AccessPath
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import RequiresOnRecords, handles
 from actors.scripts.reading import answered, counted, distances, source_of, text_scope

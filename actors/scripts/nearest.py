@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.scripts import measuring
-from actors.scripts.access_paths import AccessPath
+from actors.scripts.access import AccessPath, NearestAccess
 from actors.scripts.arrays import load_arrays
-from actors.scripts.distance_order import NearestAccess, has_few_fresh
+from actors.scripts.distance_order import has_few_fresh
 from actors.scripts.execution import Execution
 from language import tree
 from language.nearest import Nearest

@@ -8,7 +8,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final
 
-from actors.scripts.access_paths import AccessPath, access_path, equal, unique
+from actors.scripts.access import AccessPath
+from actors.scripts.access_paths import access_path, equal, unique
 from actors.scripts.columns import answer, by_column
 from actors.scripts.comparing import check_comparisons
 from actors.scripts.execution import Execution
