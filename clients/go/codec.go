@@ -224,6 +224,10 @@ func appendValue(b []byte, value any, depth int) ([]byte, *ValueError) {
 		return appendArray(b, len(v), func(n int) any { return v[n] }, depth)
 	case []string:
 		return appendArray(b, len(v), func(n int) any { return v[n] }, depth)
+	case []float64:
+		return appendFloats(b, v, depth)
+	case []float32:
+		return appendFloats(b, v, depth)
 	}
 	return appendReflected(b, reflect.ValueOf(value), depth)
 }
@@ -283,6 +287,25 @@ func appendArray(b []byte, count int, item func(int) any, depth int) ([]byte, *V
 		if b, err = appendValue(b, item(n), depth+1); err != nil {
 			return b, under(fmt.Sprintf("[%d]", n), err)
 		}
+	}
+	return b, nil
+}
+
+// appendFloats appends a vector, without an interface around each number.
+func appendFloats[F float32 | float64](b []byte, vector []F, depth int) ([]byte, *ValueError) {
+	if vector == nil {
+		return append(b, 0xc0), nil
+	}
+	if depth >= depthMost {
+		return b, noValue("it nests deeper than %d", depthMost)
+	}
+	b = appendArrayHead(b, len(vector))
+	for n, one := range vector {
+		number := float64(one)
+		if math.IsNaN(number) || math.IsInf(number, 0) {
+			return b, under(fmt.Sprintf("[%d]", n), noValue("%v is no number of the language", number))
+		}
+		b = binary.BigEndian.AppendUint64(append(b, 0xcb), math.Float64bits(number))
 	}
 	return b, nil
 }

@@ -32,6 +32,29 @@ func unpacked(b []byte) (any, error) {
 	return value, err
 }
 
+func TestC53VectorsAreArraysOfFloats(t *testing.T) {
+	type vector []float32
+	for _, given := range []any{[]float32{0.5, 1}, []float64{0.5, 1}, vector{0.5, 1}} {
+		if found, err := unpacked(packed(t, given)); err != nil || !reflect.DeepEqual(found, []any{0.5, 1.0}) {
+			t.Errorf("%T: %v %v", given, found, err)
+		}
+	}
+	if found, err := unpacked(packed(t, []float32(nil))); err != nil || found != nil {
+		t.Errorf("%v %v", found, err)
+	}
+	_, err := appendValue(nil, Object{"at": []float32{1, float32(math.Inf(1))}}, 0)
+	if err == nil || err.Path != ".at[1]" {
+		t.Errorf("%v", err)
+	}
+	nested := any([]float64{1})
+	for range depthMost {
+		nested = []any{nested}
+	}
+	if _, err := appendValue(nil, nested, 0); err == nil {
+		t.Error("it nests too deep")
+	}
+}
+
 func TestC30ValuesComeBackAsTheyWent(t *testing.T) {
 	at := time.Date(1931, 1, 2, 3, 4, 5, 7000, time.UTC)
 	for _, value := range []any{

@@ -8,6 +8,7 @@ import json
 import ssl
 import sys
 import traceback
+from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
@@ -17,7 +18,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import storeclient
-from storeclient import NONE, AsyncClient, AsyncDatabase, Position, RecordId, errors
+from storeclient import NONE, AsyncClient, AsyncDatabase, Position, RecordId, errors, search
 from storeclient.cache import NEVER, AsyncCache, AsyncLease
 from storeclient.changes import Commit
 from storeclient.exchange import MINORS
@@ -90,6 +91,16 @@ def read(given: Any) -> Any:
     return {name: read(one) for name, one in given.items()}
 
 
+SEARCH: Final[dict[str, Callable[..., Any]]] = {
+    "any": search.any,
+    "all": search.all,
+    "not": search.not_,
+    "phrase": search.phrase,
+    "prefix": search.prefix,
+    "fuzzy": search.fuzzy,
+    "boost": search.boost,
+}
+
 READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "$int": int,
     "$float": float,
@@ -102,6 +113,8 @@ READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "$uuid": UUID,
     "$obj": lambda inner: {name: read(one) for name, one in inner.items()},
     "$bad": lambda name: BAD[name](),
+    "$search": lambda made: SEARCH[made[0]](*map(read, made[1:])),
+    "$vector": lambda texts: array("f", map(float, texts)),
 }
 
 

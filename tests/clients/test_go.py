@@ -84,7 +84,7 @@ def test_the_tour_of_its_readme_runs(node: NodeProcess, tmp_path: Path) -> None:
     *tour, errors = re.findall(r"^```go\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     program = "".join(tour)
     wanted = re.findall(r"^\s*// = (.*)$", program, re.MULTILINE)
-    assert len(tour) == 5
+    assert len(tour) == 6
     program = program.replace("127.0.0.1:8001", address(node)).replace('"..."', f'"{PASSWORD}"')
     folder = tmp_path / "readme"
     folder.mkdir()

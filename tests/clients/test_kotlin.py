@@ -158,7 +158,7 @@ def test_the_tour_of_its_readme_runs_in_an_empty_project(
         "".join(tour).replace("127.0.0.1:8001", address(node)).replace('"..."', f'"{PASSWORD}"')
     )
     java = java.replace("127.0.0.1:8001", address(node)).replace('"..."', f'"{PASSWORD}"')
-    assert len(tour) == 5
+    assert len(tour) == 6
     repository, folder = tmp_path / "repository", tmp_path / "project"
     mvn("deploy", "-DskipTests", f"-DaltDeploymentRepository=local::file:{repository}")
     (made,) = repository.glob("storenode/storeclient/*/storeclient-*.pom")

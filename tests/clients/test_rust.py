@@ -76,7 +76,7 @@ def test_the_tour_of_its_readme_runs_in_an_empty_project(node: NodeProcess, tmp_
     *tour, errors = re.findall(r"^```rust\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     program = "".join(tour)
     wanted = re.findall(r"^\s*// = (.*)$", program, re.MULTILINE)
-    assert len(tour) == 5
+    assert len(tour) == 6
     packed = tmp_path / "packed"
     cargo("package", "--allow-dirty", "--locked", "--no-verify", CARGO_TARGET_DIR=str(packed))
     (crate,) = (packed / "package").glob("*.crate")

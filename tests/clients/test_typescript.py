@@ -79,7 +79,7 @@ def test_the_tour_of_its_readme_runs_in_an_empty_project(
     *tour, errors = re.findall(r"^```ts\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     program = "".join(tour)
     wanted = re.findall(r"^\s*// = (.*)$", program, re.MULTILINE)
-    assert len(tour) == 5
+    assert len(tour) == 6
     packed = run("npm", "pack", "--pack-destination", str(tmp_path)).split()[-1]
     folder = tmp_path / "project"
     folder.mkdir()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from array import array
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import storeclient
+from language.functions import search as functions
 from protocol import binary, errors, foreign, frames, limits, values
-from storeclient import NONE, RecordId, json_default, quote_name
+from storeclient import NONE, RecordId, json_default, quote_name, search
 from storeclient import frames as client_frames
 from storeclient.errors import OutcomeUnknown, Refused, refused
 from storeclient.values import pack, unpack
@@ -90,6 +93,26 @@ def test_a_datetime_of_any_zone_is_the_moment_it_names() -> None:
     back = unpack(pack(there))
     assert back == there
     assert back.tzinfo is UTC
+
+
+def test_arrays_of_numbers_are_vectors() -> None:
+    for vector in (array("f", [0.5, 1.0]), array("d", [0.5, 1.0]), numpy.array([0.5, 1.0], "f")):
+        found = unpack(pack({"at": vector}))["at"]
+        assert found == [0.5, 1.0] and [*map(type, found)] == [float, float]
+    with pytest.raises(ValueError):
+        pack(array("f", [float("nan")]))
+
+
+def test_queries_are_those_of_the_language() -> None:
+    assert search.phrase("tin ore") == functions.phrase("tin ore")
+    assert search.fuzzy("tin") == functions.fuzzy("tin")
+    made = search.all(search.not_(search.any("a", search.prefix("b"))), search.boost("c", 2.0))
+    assert made == functions.all_of(
+        [
+            functions.negated(functions.any_of(["a", functions.prefix("b")])),
+            functions.boost("c", 2.0),
+        ]
+    )
 
 
 def test_a_tuple_is_an_array() -> None:

@@ -14,7 +14,21 @@ from uuid import UUID
 import msgpack
 
 TAGS: Final = frozenset(
-    ("$int", "$float", "$none", "$dt", "$dec", "$rec", "$dur", "$bytes", "$uuid", "$obj", "$bad")
+    (
+        "$int",
+        "$float",
+        "$none",
+        "$dt",
+        "$dec",
+        "$rec",
+        "$dur",
+        "$bytes",
+        "$uuid",
+        "$obj",
+        "$bad",
+        "$search",
+        "$vector",
+    )
 )
 
 
@@ -43,6 +57,8 @@ def tagged(value: Any) -> Any:
     tag = tag_of(value)
     if tag == "$rec":
         return {tag: [value[tag][0], tagged(value[tag][1])]}
+    if tag == "$search":
+        return {tag: tagged(value[tag])}
     if tag is not None and tag != "$obj":
         return value
     if tag == "$obj":

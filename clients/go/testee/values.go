@@ -9,6 +9,7 @@ import (
 	"time"
 
 	store "storenode/clients/go"
+	"storenode/clients/go/search"
 )
 
 // unsupported is what the language cannot express.
@@ -95,8 +96,38 @@ func readTagged(tag string, inner any) any {
 		return readObject(inner.(map[string]any))
 	case "$bad":
 		return bad(text)
+	case "$search":
+		return query(inner.([]any))
+	case "$vector":
+		vector := []float32{}
+		for _, one := range inner.([]any) {
+			vector = append(vector, float32(must(strconv.ParseFloat(one.(string), 32))))
+		}
+		return vector
 	}
 	panic(fmt.Sprintf("no value: %v", tag))
+}
+
+// query returns the query that a function of the client makes.
+func query(made []any) search.Query {
+	given := read(made[1:]).([]any)
+	switch made[0] {
+	case "any":
+		return search.Any(given...)
+	case "all":
+		return search.All(given...)
+	case "not":
+		return search.Not(given[0])
+	case "phrase":
+		return search.Phrase(given[0].(string), int(given[1].(int64)))
+	case "prefix":
+		return search.Prefix(given[0].(string))
+	case "fuzzy":
+		return search.Fuzzy(given[0].(string), int(given[1].(int64)))
+	case "boost":
+		return search.Boost(given[0], given[1].(float64))
+	}
+	panic(fmt.Sprintf("no query: %v", made[0]))
 }
 
 // write returns the tagged form of a value.

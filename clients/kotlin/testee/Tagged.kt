@@ -11,6 +11,7 @@ import kotlinx.serialization.json.jsonObject
 import kotlinx.serialization.json.jsonPrimitive
 import storeclient.None
 import storeclient.RecordId
+import storeclient.Search
 import java.math.BigDecimal
 import java.math.BigInteger
 import java.time.Instant
@@ -40,6 +41,8 @@ private val READERS: Map<String, (JsonElement) -> Any?> =
         "\$uuid" to { UUID.fromString(it.text) },
         "\$obj" to { it.jsonObject.mapValues { (_, one) -> readTagged(one) } },
         "\$bad" to { BAD.getValue(it.text)() },
+        "\$search" to { queryOf(it.jsonArray[0].text, it.jsonArray.drop(1).map(::readTagged)) },
+        "\$vector" to { texts -> texts.jsonArray.map { it.text.toFloat() }.toFloatArray() },
     )
 
 private val BAD: Map<String, () -> Any> =
@@ -52,6 +55,21 @@ private val BAD: Map<String, () -> Any> =
         "year" to { LocalDateTime.of(LATE, 1, 1, 0, 0).atOffset(ZoneOffset.UTC) },
         "deep" to { generateSequence<Any>(emptyList<Any>()) { listOf(it) }.elementAt(DEEP) },
     )
+
+/** Returns the query that a function of the client makes. */
+private fun queryOf(name: String, given: List<Any?>): Map<String, Any> {
+    val queries = given.filterNotNull().toTypedArray()
+    return when (name) {
+        "any" -> Search.any(*queries)
+        "all" -> Search.all(*queries)
+        "not" -> Search.not(queries[0])
+        "phrase" -> Search.phrase(queries[0] as String, (queries[1] as Long).toInt())
+        "prefix" -> Search.prefix(queries[0] as String)
+        "fuzzy" -> Search.fuzzy(queries[0] as String, (queries[1] as Long).toInt())
+        "boost" -> Search.boost(queries[0], queries[1] as Double)
+        else -> error("no query: $name")
+    }
+}
 
 private val JsonElement.text: String get() = jsonPrimitive.content
 

@@ -4,7 +4,7 @@
 connection. See the README of this package for a tour.
 """
 
-from storeclient import errors
+from storeclient import errors, search
 from storeclient.answers import Answer, Result, ResultKind
 from storeclient.async_client import AsyncClient
 from storeclient.backups import Backup
@@ -69,5 +69,5 @@ __all__ = [
     "Answer", "Result", "ResultKind", "Welcome", "Backup",
     "NONE", "NoneValue", "RecordId", "quote_name", "into", "json_default",
     "StoreError", "Refused", "OutcomeUnknown", "LoadFailed", "Unreachable", "ProtocolBroken",
-    "Closed", "errors", "__version__",
+    "Closed", "errors", "search", "__version__",
 ]  # fmt: skip

@@ -11,8 +11,9 @@
 | record | `RecordId` |
 | array, object | `list`, `dict` with string keys |
 
-Parameters may also be a tuple (an array), a dataclass (an object of its fields), an Enum (its
-value), or an aware datetime of any zone. A naive datetime is refused, since it names no instant.
+Parameters may also be a tuple or an array of numpy or of the module `array` (an array), a dataclass
+(an object of its fields), an Enum (its value), or an aware datetime of any zone. A naive datetime
+is refused, since it names no instant.
 `into` converts objects in answers to dataclasses.
 """
 
@@ -201,6 +202,8 @@ class _Outward:
             return value.value
         if is_dataclass(value) and not isinstance(value, type):
             return {field.name: getattr(value, field.name) for field in fields(value)}
+        if (listed := getattr(value, "tolist", None)) is not None:  # numpy, array
+            return listed()
         if isinstance(value, int):  # only reached if out of range
             raise ValueError("an int must fit 64 bits")
         raise TypeError(f"{kind.__name__} is not a type of the language")

@@ -137,9 +137,37 @@ impl Serialize for Tagged {
                 "deep" => (0..2000).fold(Value::Null, |inner, _| Value::Array(vec![inner])).serialize(to),
                 _ => Err(wrong(&"unknown")),
             },
+            "$search" => query(inner).ok_or_else(|| wrong(&"no query"))?.serialize(to),
+            "$vector" => {
+                let texts = inner.as_array().into_iter().flatten().filter_map(Json::as_str);
+                let numbers: Result<Vec<f32>, _> = texts.map(str::parse).collect();
+                numbers.map_err(|error| wrong(&error))?.serialize(to)
+            }
             _ => plain(to, fields),
         }
     }
+}
+
+/// The query that a function of the client makes.
+fn query(made: &Json) -> Option<Value> {
+    let (name, given) = made.as_array()?.split_first()?;
+    let given: Vec<Value> =
+        given.iter().map(|one| to_value(&Tagged(one.clone()))).collect::<Result<_, _>>().ok()?;
+    let text = || given.first()?.as_str();
+    let count = || u32::try_from(given.get(1)?.as_int()?).ok();
+    Some(match name.as_str()? {
+        "any" => search::any(given),
+        "all" => search::all(given),
+        "not" => search::not(given.first()?.clone()),
+        "phrase" => search::phrase(text()?, count()?),
+        "prefix" => search::prefix(text()?),
+        "fuzzy" => search::fuzzy(text()?, count()?),
+        "boost" => match given.as_slice() {
+            [query, Value::Float(by)] => search::boost(query.clone(), *by),
+            _ => return None,
+        },
+        _ => return None,
+    })
 }
 
 /// The tagged form of a value.

@@ -51,6 +51,7 @@ mod moments;
 mod nodes;
 mod pages;
 mod runs;
+pub mod search;
 mod seen;
 mod tables;
 mod tls;

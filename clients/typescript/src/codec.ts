@@ -198,7 +198,8 @@ function writeObject(to: Writer, value: object, depth: number): void {
   else if (value instanceof Uint8Array) {
     to.head(0, -1, [0xc4, 0xc5, 0xc6], value.length);
     to.raw(value);
-  } else if (value instanceof Float) to.float(value.valueOf());
+  } else if (value instanceof Float32Array || value instanceof Float64Array) writeVector(to, value, depth);
+  else if (value instanceof Float) to.float(value.valueOf());
   else if (value instanceof Decimal) to.extension(DECIMAL, Buffer.from(value.toString(), "latin1"));
   else if (value instanceof DateTime) writeTime(to, value);
   else if (value instanceof Date) writeTime(to, timeOf(value));
@@ -224,6 +225,16 @@ function writeArray(to: Writer, items: unknown[], depth: number): void {
     for (; n < items.length; n++) writeValue(to, items[n], depth + 1);
   } catch (error) {
     throw under(`[${n}]`, error);
+  }
+}
+
+/** Writes a vector: its numbers are floats, with a fraction or without. */
+function writeVector(to: Writer, vector: Float32Array | Float64Array, depth: number): void {
+  if (depth >= DEPTH) throw new ValueError("", `it nests deeper than ${DEPTH}`);
+  to.array(vector.length);
+  for (const [n, number] of vector.entries()) {
+    if (!Number.isFinite(number)) throw new ValueError(`[${n}]`, `${number} is no number of the language`);
+    to.float(number);
   }
 }
 

@@ -12,6 +12,7 @@ export type { Copied, Mirror, MirrorOptions } from "./mirrors.js";
 export type { Moment, MomentOptions } from "./moments.js";
 export type { ConnectionEvent } from "./nodes.js";
 export type { CallOptions, Params, PlacedRunOptions, RowsOptions, Runner, RunOptions } from "./runner.js";
+export * as search from "./search.js";
 export type { Position } from "./seen.js";
 export { type Code, VERSION } from "./tables.js";
 export type { Message, MessagesOptions, Place, PublishManyOptions, PublishOptions, Reader, ReadOptions, Topic } from "./topics.js";

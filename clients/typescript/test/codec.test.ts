@@ -4,6 +4,7 @@ import { MalformedError, readFrameValue, Writer, writeGiven } from "../src/codec
 import { ProtocolBroken } from "../src/errors.js";
 import { Frames, Kind, writeFrame } from "../src/frames.js";
 import { hasTransactionWords, Pages, renamed } from "../src/pages.js";
+import * as search from "../src/search.js";
 import { DateTime, Decimal, Duration, Float, NONE, quoteName, RecordId, Uuid, type Value, ValueError } from "../src/values.js";
 import { test } from "./waits.js";
 
@@ -132,6 +133,17 @@ test("C30 values come back as they went", () => {
   assert.deepEqual(Object.keys(polluting), ["__proto__"]);
   assert.equal(Object.getPrototypeOf(polluting), Object.prototype);
   assert.equal(unpacked(hex("ca 3f 00 00 00")), 0.5); // a float of 32 bit
+});
+
+test("C53 vectors are arrays of floats", () => {
+  const floats = [new Float(1), 0.5];
+  for (const vector of [Float32Array.of(1, 0.5), Float64Array.of(1, 0.5)]) assert.deepStrictEqual(unpacked(packed(vector)), floats);
+  assert.throws(() => packed({ at: Float32Array.of(1, Number.NaN) }), { path: ".at[1]" });
+  let deep: unknown = Float32Array.of(1);
+  for (let n = 0; n < 65; n++) deep = [deep];
+  assert.throws(() => packed(deep), ValueError);
+  assert.deepEqual(packed(search.phrase("tin ore")), packed({ phrase: ["tin ore", 0] }));
+  assert.deepEqual(packed(search.fuzzy("tin")), packed({ fuzzy: ["tin", 1] }));
 });
 
 test("C30 random values come back as they went", () => {

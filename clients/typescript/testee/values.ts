@@ -1,3 +1,4 @@
+import * as search from "../src/search.js";
 import { DateTime, Decimal, Duration, Float, NONE, None, RecordId, type RecordKey, Uuid } from "../src/values.js";
 
 /** The language cannot express it. */
@@ -30,6 +31,9 @@ function readInt(text: string): number | bigint {
   return found >= Number.MIN_SAFE_INTEGER && found <= Number.MAX_SAFE_INTEGER ? Number(found) : found;
 }
 
+// biome-ignore lint/suspicious/noExplicitAny: a case says which arguments a function takes
+const SEARCH: Record<keyof typeof search, (...given: any[]) => unknown> = { ...search };
+
 // biome-ignore lint/suspicious/noExplicitAny: a tag says which type is inside
 const READERS: Record<string, (inner: any) => unknown> = {
   $int: readInt,
@@ -43,6 +47,8 @@ const READERS: Record<string, (inner: any) => unknown> = {
   $uuid: (text: string) => new Uuid(text),
   $obj: (inner: Record<string, Tagged>) => readObject(inner),
   $bad: (name: string) => BAD[name]?.(),
+  $search: ([name, ...given]: [keyof typeof search, ...Tagged[]]) => SEARCH[name](...given.map(read)),
+  $vector: (texts: string[]) => Float32Array.from(texts, Number),
 };
 
 /** Returns the value of a tagged one. */

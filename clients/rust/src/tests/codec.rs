@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::codec::{read_value, write_given};
 use crate::frames::{Body, Kind, next_message, write_frame};
 use crate::values::{DateTime, Decimal, Object, RecordId, RecordKey, SignedDuration, Uuid, Value};
-use crate::{Error, from_value, to_value};
+use crate::{Error, from_value, search, to_value};
 
 fn encoded(value: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -95,6 +95,18 @@ proptest! {
         };
         prop_assert_eq!(one.cmp(&two), scaled(&one).cmp(&scaled(&two)));
     }
+}
+
+#[test]
+fn c53_queries_and_vectors() {
+    let vector = to_value(&[0.5f32, 1.0]).unwrap();
+    assert_eq!(vector, Value::Array(vec![Value::Float(0.5), Value::Float(1.0)]));
+    assert!(to_value(&[f32::NAN]).is_err());
+    let query = search::all([search::boost("tin", 2.0), search::not(search::any(["a", "b"]))]);
+    let parts = query.get("all").unwrap().as_array().unwrap();
+    assert_eq!(parts[0].get("boost"), Some(&Value::Array(vec!["tin".into(), 2.0.into()])));
+    assert_eq!(parts[1].get("not").unwrap().get("any"), Some(&Value::Array(vec!["a".into(), "b".into()])));
+    assert_eq!(to_value(&query), Ok(query));
 }
 
 #[test]

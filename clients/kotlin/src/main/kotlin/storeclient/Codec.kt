@@ -166,6 +166,8 @@ private fun writeOther(to: MessagePacker, value: Any?, depth: Int) {
 
         is DoubleArray -> writeItems(to, value.asList(), value.size, depth)
 
+        is FloatArray -> writeItems(to, value.asList(), value.size, depth)
+
         is Enum<*> -> writeText(to, value.name)
 
         is java.time.LocalDateTime -> throw ValueException("", "a datetime has a zone: give an Instant, not a LocalDateTime")

@@ -76,6 +76,16 @@ class CodecTest {
     }
 
     @Test
+    fun `C53 queries are objects, and vectors arrays of floats`() {
+        assertEquals(listOf(0.5, 1.0), decode(packValue(floatArrayOf(0.5f, 1f))))
+        assertEquals(listOf(0.5, 1.0), decode(packValue(doubleArrayOf(0.5, 1.0))))
+        assertFailsWith<ValueException> { packValue(floatArrayOf(Float.NaN)) }
+        val query = Search.all(Search.boost("tin", 2.0), Search.not(Search.any(Search.phrase("a b"), Search.fuzzy("c"), Search.prefix("d"))))
+        val kinds = listOf(mapOf("phrase" to listOf("a b", 0L)), mapOf("fuzzy" to listOf("c", 1L)), mapOf("prefix" to "d"))
+        assertEquals(mapOf("all" to listOf(mapOf("boost" to listOf("tin", 2.0)), mapOf("not" to mapOf("any" to kinds)))), decode(packValue(query)))
+    }
+
+    @Test
     fun `C31 what is no value is refused, with its place`() {
         val wrong =
             listOf(
