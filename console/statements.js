@@ -161,6 +161,9 @@ export const defineNode = ({ roles, endpoints, origins }) => statement([
   'DEFINE NODE', ...clause('ROLES', roles, (role) => role), ...clause('ENDPOINTS', endpoints), ...clause('ORIGINS', origins),
 ].join(' '));
 
+/** Measure the recall of a VECTOR index, for the editor. */
+export const measure = (index, table) => statement(`MEASURE INDEX ${name(index)} ON ${name(table)}`);
+
 /** A first place, table and record, for the editor. */
 export const beginning = statement(`DEFINE NAMESPACE shop;
 DEFINE DATABASE shop.main;

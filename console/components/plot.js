@@ -1,4 +1,4 @@
-/** A small plot over time, drawn by uPlot, with its newest figures in words beside it. */
+/** A small plot over time or another figure, drawn by uPlot, with its newest or chosen figures in words beside it. */
 import { html, useEffect, useRef } from '../vendor/preact.js';
 import { useShared } from '../state.js';
 
@@ -24,10 +24,12 @@ function colour(name) {
 }
 
 /**
- * @param {object} props `title`; `times` (seconds since 1970); `series` ([{label, values}]; null where nothing
- *   is known); `unit` (behind a figure); `figure(number)` (its text); `height` (pixels)
+ * @param {object} props `title`; `times` (seconds since 1970); `series` ([{label, values, thin}]; null where nothing
+ *   is known; `thin`: beside the others); `unit` (behind a figure); `figure(number)` (its text); `height` (pixels);
+ *   `across` (what `times` are instead: figures, one step apart); `chosen` (the index that is marked, and whose figures
+ *   are in words; the last one); `range` ([least, most] of the figures)
  */
-export function Plot({ title, times, series, unit = '', figure = plainly, height = 96 }) {
+export function Plot({ title, times, series, unit = '', figure = plainly, height = 96, across, chosen, range }) {
   const box = useRef(null);
   const plot = useRef(null);
   const { theme } = useShared();
@@ -43,10 +45,12 @@ export function Plot({ title, times, series, unit = '', figure = plainly, height
       plot.current = new UPlot({
         width: box.current.clientWidth || 300, height, legend: { show: false },
         cursor: { y: false }, padding: [8, 8, 0, 0],
-        series: [{}, ...series.map(({ label }, at) => ({
-          label, stroke: colour(HUES[at % HUES.length]), width: 1.5, points: { show: false },
+        scales: { ...(across && { x: { time: false, distr: 2 } }), ...(range && { y: { range } }) },
+        series: [{}, ...series.map(({ label, thin }, at) => ({
+          label, stroke: colour(HUES[at % HUES.length]), width: thin ? 1 : 1.5, dash: thin && [4, 3],
+          points: chosen === undefined || thin ? { show: false } : { show: true, size: 8, filter: () => [chosen] },
         }))],
-        axes: [{ ...axis, size: 28 }, { ...axis, size: 56, values: (_plot, ticks) => ticks.map(figure) }],
+        axes: [{ ...axis, size: 28, ...(across && { values: (_plot, ticks) => ticks.map((tick) => tick ?? '') }) }, { ...axis, size: 56, values: (_plot, ticks) => ticks.map(figure) }],
       }, latest.current, box.current);
       watched = new ResizeObserver(([{ contentRect }]) => plot.current.setSize({ width: contentRect.width, height }));
       watched.observe(box.current);
@@ -57,13 +61,13 @@ export function Plot({ title, times, series, unit = '', figure = plainly, height
       plot.current?.destroy();
       plot.current = null;
     };
-  }, [series.map(({ label }) => label).join('\n'), height, theme]);
+  }, [series.map(({ label }) => label).join('\n'), height, theme, across, chosen, ...range ?? []]);
   useEffect(() => plot.current?.setData(data), [times, ...series.map(({ values }) => values)]);
   return html`
     <figure class="plot">
-      <figcaption>${title}
+      <figcaption>${title}${chosen !== undefined && html` <span class="soft">at ${times[chosen]} ${across}</span>`}
         ${series.map(({ label, values }, at) => html`<span class="hue-${at % HUES.length}">
-          <span class="soft">${label}</span> <b>${last(values, figure)}</b>${unit && ` ${unit}`}</span>`)}
+          <span class="soft">${label}</span> <b>${chosen === undefined ? last(values, figure) : figure(values[chosen])}</b>${unit && ` ${unit}`}</span>`)}
       </figcaption>
       <div ref=${box} aria-hidden="true"></div>
     </figure>`;

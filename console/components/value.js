@@ -15,7 +15,7 @@ const LONG = 4_000;
  */
 export function Value({ of, place, room = ROOM, name = 'Value' }) {
   const [open, see] = useState(false);
-  if (of === undefined) return html`<span class="value absent" aria-label="absent"></span>`;
+  if (of === undefined) return html`<span class="value absent"><span class="unseen">absent</span></span>`;
   const called = kind(of);
   const text = shown(of, room);
   const inside = html`<bdi>${text}</bdi>`;

@@ -48,7 +48,7 @@ function View({ view, named, place, onOpen }) {
   if (!view) return html`<${Scripts} place=${place} />`;
   if (!place || !named) return html`<${Empty} title="Choose a place first" />`;
   if (view === 'record') return html`<${RecordPage} id=${named} place=${place} onOpen=${onOpen} />`;
-  if (view === 'table') return html`<${TablePage} table=${named} place=${place} />`;
+  if (view === 'table') return html`<${TablePage} table=${named} place=${place} onOpen=${onOpen} />`;
   return html`<${Empty} title="Page not found" />`;
 }
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
-from tests.console.conftest import Opened, PageComplaints, refusal_of
+from tests.console.conftest import IMPORT, Opened, PageComplaints, refusal_of
 from tests.console.seeing import findings, overflow
 from tests.processes import NodeProcess
 
@@ -308,6 +308,165 @@ def test_hostile_values_are_text(console: Page, node: NodeProcess) -> None:
     dialog.get_by_role("button", name="Show all").click()
     assert len(dialog.locator(".whole").inner_text()) > 1_000_000
     node.script("DELETE odd:bad", **PLACE)
+
+
+HOSTILE = "<img src=x onerror=alert(1)> </b><script>alert(2)</script> & 'tin' &lt;b&gt; <b>no</b>"
+SEARCHED = f"""
+    DEFINE ANALYZER words TOKENIZERS class FILTERS lowercase; DEFINE TABLE mineral;
+    DEFINE INDEX text ON mineral FIELDS title, body FULLTEXT ANALYZER words BOOST title 2;
+    DEFINE INDEX near ON mineral FIELDS at VECTOR DIMENSION 2 DISTANCE EUCLIDEAN;
+    INSERT INTO mineral [
+        {{ id: 1, title: 'Tin mines', body: 'zinc', at: [1, 0] }},
+        {{ id: 2, title: "{HOSTILE}", body: '{"far " * 100}tin{" away" * 100}', at: [0, 1] }}
+    ] RETURN NONE"""
+"""A table with texts and vectors."""
+
+
+@pytest.fixture(scope="module")
+def searched(node: NodeProcess) -> None:
+    answer = node.script(SEARCHED, **PLACE)
+    assert "error" not in answer, answer
+
+
+@pytest.mark.usefixtures("searched")
+def test_what_a_search_marks_is_marked_and_all_else_is_text(console: Page) -> None:
+    run(
+        console,
+        "SELECT search::highlight(title) AS title, search::snippet(body) AS body FROM mineral"
+        " WHERE [title, body] @@ 'tin OR alert' ORDER BY id;"
+        "SELECT search::highlight(title, { escape: false }) AS title, title AS raw FROM mineral"
+        " WHERE [title, body] @@ 'tin OR img' ORDER BY id;"
+        "EXPLAIN SELECT id FROM mineral WHERE [title, body] @@ 'tin -zinc';"
+        "EXPLAIN SELECT id FROM mineral WHERE at NEAREST 1 TO [1, 0]",
+    )
+    first, second, third, fourth = (
+        console.get_by_label(f"Result {n}", exact=True) for n in (1, 2, 3, 4)
+    )
+    expect(fourth).to_contain_text("2 vectors compared")
+    expect(fourth).to_contain_text("recall unmeasured")
+    expect(third).to_contain_text("tin in 2 records")
+    expect(third).to_contain_text("without zinc in 1 record")
+    cells = first.locator("tbody td")
+    expect(cells.nth(0)).to_have_text("Tin mines")
+    expect(cells.nth(2)).to_have_text(HOSTILE)
+    expect(cells.nth(3)).to_contain_text("…far far")
+    expect(first.locator("mark")).to_have_text(["Tin", "alert", "alert", "tin", "tin"])
+    expect(second.locator("tbody td").nth(2)).to_contain_text("<<b>img</b> src=x")
+    assert second.locator("mark").count() == 0
+    assert console.locator(".results :is(img, script, td b)").count() == 0
+    cells.nth(3).get_by_role("button").click()
+    expect(console.get_by_role("dialog").locator("mark")).to_have_text("tin")
+    console.keyboard.press("Escape")
+    assert findings(console) == []
+    assert overflow(console) == []
+
+
+def test_columns_and_texts_are_passages_as_a_search_makes_them(modules: Page) -> None:
+    columns, texts = modules.evaluate(
+        f"""async ([scripts, texts]) => {{
+          const {{ passageColumns, passage }} = await ({IMPORT})('tabs/run/passages.js');
+          const {{ statements }} = await ({IMPORT})('storeql.js');
+          const texts_of = (script) => statements(script).map(({{ text }}) => text);
+          return [
+            scripts.map((one) => [...passageColumns(texts_of(one)).at(-1)]),
+            texts.map(passage),
+          ];
+        }}""",
+        [list(PASSAGE_COLUMNS), list(PASSAGES)],
+    )
+    assert dict(zip(PASSAGE_COLUMNS, columns, strict=True)) == PASSAGE_COLUMNS
+    assert dict(zip(PASSAGES, texts, strict=True)) == PASSAGES
+
+
+PASSAGE_COLUMNS = {
+    "SELECT search::highlight(a) AS x, a FROM t": ["x"],
+    "SELECT a, search::snippet(b.c, { words: 9 }) AS `a \\` b`, search::highlight(a) FROM t": [
+        "a ` b", "search::highlight",
+    ],
+    "select search::highlight(a) /* as y */ as x from t": ["x"],
+    "SELECT search::highlight(a, { before: '[' }) AS x FROM t": [],
+    "SELECT search::highlight(a, { escape: false }) AS x FROM t": [],
+    "SELECT search::highlight(a, $options) AS x FROM t": [],
+    "SELECT 'b' + search::highlight(a) AS x, search::highlight(a) + 'b' AS y FROM t": [],
+    "SELECT string::upper(search::highlight(a)) AS x, [search::highlight(a)] AS y FROM t": [],
+    "SELECT 'search::highlight(a) AS x' FROM t -- search::highlight(a) AS x": [],
+    "SELECT x, (SELECT search::highlight(a) AS x FROM u) AS y FROM t": [],
+    "SELECT x FROM t WHERE x = (SELECT search::highlight(a) AS x FROM u)": [],
+    "SELECT * FROM (SELECT search::highlight(a) AS x FROM t) WHERE a": ["x"],
+    "LET $r = (SELECT search::highlight(a) AS x FROM t); SELECT * FROM $r": ["x"],
+    "LET $r = (SELECT search::highlight(a) AS x FROM t); RETURN $r": ["x"],
+    "LET $r = (SELECT search::highlight(a) AS x FROM t);"
+    " SELECT x FROM search::rrf([$r, $s], { limit: 3 }) ORDER BY score": ["x"],
+    "LET $r = (SELECT search::highlight(a) AS x FROM t); SELECT x FROM t WHERE id IN $r": [],
+    "LET $r = (SELECT search::highlight(a) AS x FROM t); LET $r = 1; SELECT x FROM $r": [],
+    "SELECT search::highlight(a": [],
+}  # fmt: skip
+"""Scripts, and the columns of their last statement that are passages."""
+PASSAGES = {
+    "": [""],
+    "a": ["a"],
+    "<b>a</b>": ["", "a", ""],
+    "x <b>a</b><b>b</b> &lt;b&gt;&amp;&quot;&#x27;": ["x ", "a", "", "b", " <b>&\"'"],
+    "<b>a": None,
+    "a</b>": None,
+    "<b>a<b>b</b></b>": None,
+    "</b>a<b>": None,
+    "<B>a</B>": None,
+    "<b >a</b>": None,
+    "<b>a</b><img src=x>": None,
+    "a & b": None,
+    "a &nbsp; b": None,
+    "it's": None,
+}
+"""Texts, and their parts, in turn not marked and marked; None: they are no passage."""
+
+
+@pytest.mark.usefixtures("searched")
+def test_a_table_s_page_shows_its_indexes(opened: Opened, node: NodeProcess) -> None:
+    page = opened("#/run/shop/main/table/mineral")
+    indexes = page.get_by_role("region", name="Indexes")
+    text, near = (indexes.get_by_label(f"Index {name}") for name in ("text", "near"))
+    for words in ("FULLTEXT", "ready", "words", "title 2.0, body 1.0", "1.2, 0.75"):
+        expect(text).to_contain_text(words)
+    for words in ("VECTOR", "2 numbers, F32", "EUCLIDEAN", "answers are exact", "unmeasured"):
+        expect(near).to_contain_text(words)
+    assert near.locator(".plot").count() == 0
+    node.script("MEASURE INDEX near ON mineral K 1", **PLACE)
+
+    def answer(route: Route) -> None:
+        """Stand for an index of many lists: a table of 10 000 vectors is not made for a picture."""
+        told = route.fetch()
+        found = told.json()
+        for result in found.get("results", []):
+            value = result["value"]
+            if isinstance(value, dict) and isinstance(value.get("recall"), dict):
+                value |= {"lists": 400, "probes": 8, "largest_list": 60}
+                value["recall"] |= {"probes": 8, "state": "stale", "low": 0.91, "curve": CURVE}
+        route.fulfill(response=told, json=found)
+
+    page.route("**/script", answer)
+    near.get_by_role("button", name="Refresh").click()
+    expect(near).to_contain_text("stale")
+    expect(near).to_contain_text("below 0.950, which is wanted")
+    expect(near).to_contain_text("400, the largest of 60")
+    expect(near.locator(".plot")).to_contain_text("at 8 probes")
+    expect(near.locator(".plot")).to_contain_text("recall 0.960")
+    expect(near.locator("canvas")).to_be_visible()
+    near.get_by_text("Its figures").click()
+    expect(near.get_by_role("row")).to_have_count(len(CURVE) + 1)
+    expect(near.locator("tr[aria-current]")).to_contain_text("0.960")
+    assert findings(page) == []
+    assert overflow(page) == []
+    near.get_by_role("button", name="Measure its recall").click()
+    editor = page.get_by_role("textbox", name="Script")
+    expect(editor).to_contain_text("MEASURE INDEX `near` ON `mineral`")
+
+
+CURVE = [
+    {"probes": probes, "value": value, "low": value - 0.05, "high": min(1.0, value + 0.02)}
+    for probes, value in ((1, 0.5), (2, 0.7), (4, 0.9), (8, 0.96), (16, 0.99), (400, 1.0))
+]
+"""A curve of recall over probes."""
 
 
 def test_a_script_that_runs_out_of_time_runs_once(

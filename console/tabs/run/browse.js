@@ -95,6 +95,8 @@ function Thing({ of, row, place, onOpen }) {
     ${of === 'functions' && html`<span class="soft">${row.returns ?? ''}</span>`}</li>`;
 }
 
+const kindOf = (index) => (index.unique ? ', unique' : index.analyzer !== undefined ? ', full-text' : index.dimension !== undefined ? ', vector' : '');
+
 function TableOf({ row, place, onOpen }) {
   const draw = (table) => [
     html`<li class="leaf" key="look">
@@ -105,7 +107,7 @@ function TableOf({ row, place, onOpen }) {
     </ul></li>`,
     table.indexes.length > 0 && html`<li key="indexes"><p class="soft small">Indexes</p><ul>
       ${table.indexes.map((index) => html`<li class="leaf"><code><bdi>${index.name}</bdi></code>
-        <span class="soft"><bdi>${index.fields.join(', ')}</bdi>${index.unique ? ', unique' : ''}</span>
+        <span class="soft"><bdi>${index.fields.join(', ')}</bdi>${kindOf(index)}</span>
         ${index.state !== 'ready' && html`<span class="chip warn">${index.state}</span>`}</li>`)}
     </ul></li>`,
   ].filter(Boolean);

@@ -6,7 +6,7 @@ import { html } from '../../vendor/preact.js';
 export const isPlan = (value) =>
   kind(value) === 'object' && typeof value.statement === 'string' && Array.isArray(value.sources);
 
-const GOOD = new Set(['record', 'range', 'index', 'indexes', 'union', 'count', 'columns']);
+const GOOD = new Set(['record', 'range', 'index', 'indexes', 'union', 'count', 'columns', 'fulltext', 'nearest']);
 const SAYS = {
   record: 'by id',
   range: 'a range of ids',
@@ -15,6 +15,8 @@ const SAYS = {
   union: 'by an index for each side of OR',
   count: 'from the stored count, without a read',
   columns: 'whole table, by its columns',
+  fulltext: 'by words',
+  nearest: 'by nearness',
   scan: 'full table scan',
   values: 'values in the statement',
 };
@@ -59,12 +61,28 @@ function Source({ of, read }) {
       ${of.overlay > 0 && html`<span class="chip">${of.overlay} changed, read by row</span>`}
       ${of.entries !== undefined && html`<span class="chip">${of.entries} entries</span>`}
       ${read && html`<span class="chip">${read}</span>`}
+      ${of.access === 'nearest' && nearest(of).map((fact) => html`<span class="chip">${fact}</span>`)}
+      ${typeof of.fresh === 'number' && of.fresh > 0 && html`<span class="chip">${of.fresh} fresh</span>`}
       ${(of.bounds ?? []).map((bound) => html`<code><bdi>${bound}</bdi></code>`)}
     </div>
+    ${of.terms?.length > 0 && html`<ul>${of.terms.map((term) => html`
+      <li class="soft">${term.not && 'without '}<code><bdi>${term.term}</bdi></code> in ${term.records} ${term.records === 1 ? 'record' : 'records'}</li>`)}</ul>`}
     ${of.by_row !== undefined && html`<ul><li class="soft">${of.access === 'columns' ? 'some' : 'read'} by row: <bdi>${of.by_row}</bdi></li></ul>`}
     ${of.unused?.length > 0 && html`<ul>${of.unused.map(({ index, why }) => html`
       <li class="soft">index <code><bdi>${index}</bdi></code> is not used: ${why}</li>`)}</ul>`}
     </li>`;
+}
+
+const WAYS = { candidates: 'the records of another index', all: 'all vectors' };
+
+/** How the nearest records were found, and what is known of their recall. */
+function nearest({ way, probes, widened, looked_at: looked, recall }) {
+  const known = recall === undefined ? null : recall.value === undefined ? 'recall unmeasured'
+    : `recall ${Number(recall.value).toFixed(3)}, ${Number(recall.low).toFixed(3)} or more${recall.filtered ? ' without the other conditions' : ''}`;
+  return [
+    WAYS[way], probes !== undefined && `${probes} ${probes === 1 ? 'list' : 'lists'}${widened ? `, widened ${widened} times` : ''}`,
+    looked !== undefined && `${looked} vectors compared`, known,
+  ].filter(Boolean);
 }
 
 /** The blocks of a scan by columns. */

@@ -8,13 +8,16 @@ import { firstWord } from '../../storeql.js';
 import { kind, shown } from '../../values.js';
 import { html, useMemo, useState } from '../../vendor/preact.js';
 import { areObjects, csv, field, fieldsOf, isTable, json } from './formats.js';
+import { Passage, passageColumns, unmarked } from './passages.js';
 import { isPlan, Plan } from './plan.js';
 
 const MOST_COLUMNS = 100;
+const NO_PASSAGES = new Set();
 
 /** @param {{answer: import('./desk.js').Answer}} props */
 export function Results({ answer }) {
   const { results, texts, error, place } = answer;
+  const marked = useMemo(() => passageColumns(texts), [texts]);
   return html`
     <section class="results" aria-label="Results">
       <p class="small soft summary"><span role="status">${[
@@ -22,7 +25,8 @@ export function Results({ answer }) {
         answer.seq !== null && `at commit ${answer.seq}`, place && `in ${place.ns}.${place.db}`, `after ${answer.ms} ms, `,
       ].filter(Boolean).join(' ')}</span><${Ago} at=${answer.at} what="answered" /></p>
       ${results.map((result, at) => html`
-        <${Result} key=${`${answer.at.getTime()} ${at}`} number=${at + 1} result=${result} text=${texts[at]} place=${place} />`)}
+        <${Result} key=${`${answer.at.getTime()} ${at}`} number=${at + 1} result=${result} text=${texts[at]} place=${place}
+          passages=${marked[at]} />`)}
       ${error && html`<${Failed} error=${error} text=${error.statement ? texts[error.statement - 1] : ''} />`}
     </section>`;
 }
@@ -39,7 +43,7 @@ function Failed({ error, text }) {
   return html`${text && html`<p class="told"><code><bdi>${text.slice(0, 200)}</bdi></code></p>`}<${Refused} error=${error} />`;
 }
 
-function Result({ number, result, text, place }) {
+function Result({ number, result, text, place, passages }) {
   const { value } = result;
   const tabular = useMemo(() => areObjects(value), [value]);
   const auto = useMemo(() => (tabular && isTable(value) ? 'table' : 'json'), [value]);
@@ -67,7 +71,8 @@ function Result({ number, result, text, place }) {
           <${Out} value=${value} tabular=${tabular} number=${number} />
         </div>
         ${way === 'plan' && html`<${Plan} of=${value} />`}
-        ${way === 'table' && html`<${Grid} rows=${value} place=${place} label=${`Rows of result ${number}`} />`}
+        ${way === 'table' && html`<${Grid} rows=${value} place=${place} passages=${passages}
+          label=${`Rows of result ${number}`} />`}
         ${way === 'json' && html`<div class="whole"><${Tree} of=${value} place=${place} /></div>`}`}
     </article>`;
 }
@@ -86,22 +91,24 @@ function Out({ value, tabular, number }) {
 
 /**
  * Records as rows that are sorted and filtered here.
- * @param {object} props `rows`, `place`, `label`, `height`, `children` (beside the filter)
+ * @param {object} props `rows`, `place`, `label`, `height`, `passages` (names of columns with passages that a search has
+ *   marked), `children` (beside the filter)
  */
-export function Grid({ rows, place, label, height, children }) {
+export function Grid({ rows, place, label, height, passages = NO_PASSAGES, children }) {
   const [words, look] = useState('');
   const names = useMemo(() => fieldsOf(rows), [rows]);
   const texts = useMemo(() => new Map(), [rows]);
-  const found = useMemo(() => filtered(rows, words, texts), [rows, words]);
+  const plain = (value, name) => (passages.has(name) ? unmarked(value) : value);
+  const found = useMemo(() => filtered(rows, words, texts, plain), [rows, words]);
   const drawn = names.slice(0, MOST_COLUMNS);
   const columns = useMemo(() => drawn.map((name) => ({
     name,
     title: html`<bdi>${name}</bdi>`,
     align: isFigure(field(rows.find((row) => (field(row, name) ?? null) !== null) ?? {}, name)) ? 'end' : undefined,
-    cell: (row) => html`<${Value} of=${field(row, name)} place=${place} name=${name} />`,
-    value: (row) => field(row, name),
-    text: (row) => (field(row, name) === undefined ? '' : shown(field(row, name), 48)),
-  })), [drawn.join('\n'), place?.ns, place?.db]);
+    cell: (row) => html`<${passages.has(name) ? Passage : Value} of=${field(row, name)} place=${place} name=${name} />`,
+    value: (row) => plain(field(row, name), name),
+    text: (row) => (field(row, name) === undefined ? '' : shown(plain(field(row, name), name), 48)),
+  })), [drawn.join('\n'), place?.ns, place?.db, passages]);
   return html`
     <div class="actions filter">
       ${rows.length > 5 && html`<input type="search" aria-label="Filter these rows" placeholder="Filter these rows" value=${words}
@@ -115,11 +122,12 @@ export function Grid({ rows, place, label, height, children }) {
 
 const isFigure = (value) => value !== undefined && ['int', 'float', 'decimal'].includes(kind(value));
 
-function filtered(rows, words, texts) {
+function filtered(rows, words, texts, plain) {
   const wanted = words.trim().toLowerCase();
   if (!wanted) return rows;
   return rows.filter((row) => {
-    if (!texts.has(row)) texts.set(row, Object.values(row).map((value) => shown(value)).join('\n').toLowerCase());
+    if (!texts.has(row)) texts.set(row, Object.entries(row)
+      .map(([name, value]) => shown(plain(value, name))).join('\n').toLowerCase());
     return texts.get(row).includes(wanted);
   });
 }

@@ -6,6 +6,7 @@ import * as node from '../../node.js';
 import { useQuery } from '../../state.js';
 import { info, nothing, page } from '../../statements.js';
 import { html, useEffect, useRef, useState } from '../../vendor/preact.js';
+import { Indexes } from './indexes.js';
 import { Grid } from './results.js';
 
 const PAGE = 1000;
@@ -13,8 +14,8 @@ const KEEP = '2m';
 
 const many = (count, one, more = `${one}s`) => `${count} ${count === 1 ? one : more}`;
 
-/** @param {object} props `table`, `place` */
-export function TablePage({ table, place }) {
+/** @param {object} props `table`, `place`, `onOpen(text)` a script to be opened */
+export function TablePage({ table, place, onOpen }) {
   const [turn, again] = useState(0);
   const about = useQuery((signal) => node.run(info.table(table), { place, signal }), [table, place.ns, place.db, turn]);
   return html`
@@ -29,7 +30,8 @@ export function TablePage({ table, place }) {
       <//>
       <${Records} key=${`${place.ns}.${place.db} ${table} ${turn}`} table=${table} place=${place} total=${about.value?.records}
         onAnew=${() => again(turn + 1)} />
-    </section>`;
+    </section>
+    ${about.value && html`<${Indexes} table=${table} indexes=${about.value.indexes} place=${place} onOpen=${onOpen} />`}`;
 }
 
 function Records({ table, place, total, onAnew }) {
