@@ -39,6 +39,7 @@ ELSEWHERE: Final = {
     "examples/shop/README.md": ("example-shop", "Example: a shop"),
     "examples/cluster/README.md": ("example-cluster", "Example: counting in a cluster"),
     "examples/feeds/README.md": ("example-feeds", "Example: following tables"),
+    "examples/search/README.md": ("example-search", "Example: a search page"),
     "CHANGELOG.md": ("changelog", "Changes"),
 }
 """Pages that do not stand in docs/: their names and titles among the others."""

@@ -20,6 +20,7 @@ from tests.surfaces.wire.peers import serving
 
 ELSEWHERE: Final = {
     "README.md": "its tour is of the command line and HTTP too: test_tour.py",
+    "docs/search-page.md": "with some of its cities: test_search_page.py",
     "docs/cookbook.md": "with many callers at once: test_cookbook_page.py",
 }
 PAGES: Final = sorted(
