@@ -51,7 +51,10 @@ _NO_VALUE: Final = (
     IndexError,
 )
 _COLUMNS: Final = frozenset({str, int, float, bool})
+_UTC_ONLY: Final = frozenset({UTC})
+_COLUMNS_OF: Final = frozenset({EXT_DECIMAL, EXT_RECORD})
 _PLAIN_NUMBER: Final = "+-.0123456789"
+_PLAIN_NUMBERS: Final = _PLAIN_NUMBER + " "
 _INT_MIN: Final = limits.INT_MIN
 _INT_MAX: Final = limits.INT_MAX
 
@@ -230,7 +233,7 @@ class LongMessage:
 
     def _list(self, value: list[Any], depth: int) -> None:
         """Do the same for an array."""
-        if len(value) > FEW and self._is_plain(value):
+        if len(value) > FEW and self._column(value):
             return
         for at, part in enumerate(value):
             kind = type(part)
@@ -242,17 +245,46 @@ class LongMessage:
                 continue
             value[at] = self._part(part, depth + 1)
 
-    def _is_plain(self, value: list[Any]) -> bool:
-        """True if the items of an array are of one type, and need neither decoding nor a check:
-        those of a column. False proves nothing."""
+    def _column(self, value: list[Any]) -> bool:
+        """Check the items of an array together, and decode extensions in place, if all are of one
+        type: those of a column. Return False, with nothing changed, if each has to be looked at."""
         kind = type(value[0])
-        if kind not in _COLUMNS or len(set(map(type, value))) > 1:
+        if len(set(map(type, value))) > 1:
+            return False
+        if kind is Ext:
+            return self._extensions(value)
+        if kind is datetime:
+            return {part.tzinfo for part in value} == _UTC_ONLY
+        if kind not in _COLUMNS:
             return False
         if kind is int:
             return bool(min(value) >= _INT_MIN and max(value) <= _INT_MAX)
         if kind is float:
             total = sum(value)
             return bool(total - total == 0.0)  # none is NaN or an infinity
+        return True
+
+    def _extensions(self, value: list[Any]) -> bool:
+        """Decode an array of decimals or record links in place. Return False, with nothing changed,
+        if it is another one, or one of them is unusual."""
+        code = value[0].code
+        if code not in _COLUMNS_OF or {part.code for part in value} != {code}:
+            return False
+        contents = [bytes(part.data) for part in value]
+        if code == EXT_RECORD:
+            known = {content: self._extension(code, content) for content in set(contents)}
+            value[:] = map(known.__getitem__, contents)
+            return True
+        if max(map(len, contents)) > limits.DECIMAL_DIGITS:
+            return False
+        text = b" ".join(contents).decode("ascii", "replace")
+        texts = text.split(" ")
+        if text.strip(_PLAIN_NUMBERS) or len(texts) != len(value):
+            return False
+        try:
+            value[:] = list(map(Decimal, texts))
+        except InvalidOperation:
+            return False
         return True
 
     def _part(self, part: Any, depth: int) -> Any:

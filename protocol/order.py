@@ -44,6 +44,7 @@ from protocol.values import MICROSECOND, RecordId, is_large, present_fields, ran
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DOUBLE: Final = struct.Struct(">d")
+_TIME: Final = struct.Struct(">BQ")
 _POSITIVE: Final = struct.Struct(">BdB")
 _WORD: Final = struct.Struct(">Q")
 _HALF: Final = struct.Struct(">H")
@@ -115,13 +116,19 @@ def encode_all(values: Sequence[Any]) -> list[bytes]:
         contents = [value.encode() for value in values]
         if b"\0" not in b"".join(contents):
             return [b"\x20" + content + b"\0\0" for content in contents]
-    elif kinds <= _DOUBLES_ONLY:
+    elif kinds == _TIMES_ONLY:
+        time = _TIME.pack
+        return [time(0x38, _microseconds(value) + _SIGN) for value in values]
+    elif kinds and kinds <= _DOUBLES_ONLY:
         pack, most = _POSITIVE.pack, _EXACT
+        if min(values) > 0 and max(values) <= most:
+            return [pack(0x18, -value, 1) for value in values]
         return [pack(0x18, -value, 1) if 0 < value <= most else encode(value) for value in values]
     return list(map(encode, values))
 
 
 _STRINGS_ONLY: Final = frozenset({str})
+_TIMES_ONLY: Final = frozenset({datetime})
 _DOUBLES_ONLY: Final = frozenset({int, float})
 
 
@@ -203,6 +210,11 @@ def _double(value: float) -> bytes:
 
 def decode_id(data: bytes, at: int = 0) -> Any:
     """Decode the id of a record from sortable bytes, from `at` to their end."""
+    # Fast path for positive integers, whose encoding is that of their negative double.
+    if data[at] == NUMBER and len(data) == at + _POSITIVE.size:
+        _, negative, _ = _POSITIVE.unpack_from(data, at)
+        if negative < 0:
+            return int(-negative)
     value, _ = _decode(data, at)
     return value
 

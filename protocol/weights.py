@@ -15,6 +15,9 @@ from protocol.values import FEW, NoneValue, RecordId, Tick, paced
 _POINTER: Final = 8
 _OTHER: Final = 64
 """Bytes of any other value without parts, about."""
+_FLOAT: Final = sys.getsizeof(0.5)
+_TEXT: Final = sys.getsizeof("")
+"""Bytes of a float, and of an ASCII string beside its characters."""
 FLAT: Final = frozenset({str, bytes, int, float, bool, type(None)})
 """Types of values without parts, whose size is asked."""
 _FIXED: Final = frozenset({Decimal, datetime, timedelta, UUID, NoneValue})
@@ -43,15 +46,24 @@ def _size_of_plain(value: list[Any], tick: Tick) -> int:
     rows are. Else -1."""
     size = 0
     kind = type(value[0])
-    if kind not in FLAT and kind not in _FIXED:
+    if kind not in FLAT and kind not in _FIXED and kind is not RecordId:
         return -1
     for start in range(0, len(value), _STEP):
         tick()
         part = value[start : start + _STEP]
         if set(map(type, part)) != {kind}:
             return -1
-        if kind in _FIXED:
+        if kind is RecordId:
+            ids = [one.id for one in part]
+            if not FLAT.issuperset(map(type, ids)):
+                return -1
+            size += sum(map(sys.getsizeof, ids)) + (_OTHER + _POINTER) * len(part)
+        elif kind in _FIXED:
             size += _OTHER * len(part)
+        elif kind is float:
+            size += (_FLOAT + _POINTER) * len(part)
+        elif kind is str and all(map(str.isascii, part)):
+            size += sum(map(len, part)) + (_TEXT + _POINTER) * len(part)
         else:
             size += sum(map(sys.getsizeof, part)) + _POINTER * len(part)
     return size

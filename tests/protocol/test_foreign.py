@@ -16,7 +16,7 @@ from protocol import binary, foreign, limits
 from protocol.binary import NeedsStrictDecoder, pack, unpack_strictly
 from protocol.errors import Refusal
 from protocol.foreign import LongMessage
-from protocol.values import NONE, RecordId, identical
+from protocol.values import FEW, NONE, RecordId, identical
 
 PLAIN: tuple[Any, ...] = (
     "", "word", "é", 0, -1, 127, 128, 2**63 - 1, -(2**63), 0.5, -0.0, True, None, NONE, b"",
@@ -27,8 +27,33 @@ PLAIN: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+TEXTS = (b"1.50", b"-0", b"+1", b"1.", b".5", b"00.10", b"0.00000001", b"9" * 34)
+ODD_TEXTS = (
+    b"", b" ", b"1 2", b" 1", b"1\n", b"1_0", b"NaN", b"1E5", b"--1", b".", b"9" * 35, b"1\xff",
+)  # fmt: skip
+
+
+def column(rng: Random) -> list[Any]:
+    """Values of one type, one of which may be unusual."""
+    ext = msgpack.ExtType
+    kinds: tuple[list[Any], ...] = (
+        [ext(1, text) for text in TEXTS], [RecordId("t", number) for number in range(9)],
+        [datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(9)],
+        [ext(2, bytes(8)), ext(3, bytes(16))], [1.5, -0.0], [0, -(2**63)], ["é", "x"],
+        [True, False],
+    )  # fmt: skip
+    some = rng.choice(kinds)
+    found = [rng.choice(some) for _ in range(FEW + rng.randrange(9))]
+    if rng.random() < 0.2:
+        odd = [ext(1, text) for text in ODD_TEXTS] + [ext(4, b"\x92\xa1 \x01"), ext(9, b"")]
+        found[rng.randrange(len(found))] = rng.choice([*odd, *PLAIN])
+    return found
+
+
 def value(rng: Random, depth: int) -> Any:
     kind = rng.random()
+    if depth and kind < 0.05:
+        return column(rng)
     if depth and kind < 0.3:
         return [value(rng, depth - 1) for _ in range(rng.choice([1, 3, 20]))]
     if depth and kind < 0.6:
@@ -65,7 +90,9 @@ def test_pieces_make_the_value_of_the_strict_decoder(
         data = pack([3, seed, {"params": {"rows": value(rng, 4), "more": value(rng, 3)}}])
         if rng.random() < 0.4:
             data = damaged(rng, data)
-        message = LongMessage(data, lambda: None, rng.choice([8, 64, 500]), rng.choice([16, 200]))
+        message = LongMessage(
+            data, lambda: None, rng.choice([8, 64, 5_000]), rng.choice([16, 200, 5_000])
+        )
         strict = outcome(lambda data=data: unpack_strictly(data))  # type: ignore[misc]
         try:
             found = message.decode()
@@ -75,6 +102,18 @@ def test_pieces_make_the_value_of_the_strict_decoder(
         assert identical(found, strict), f"round {seed}"
     figure("long messages decoded in pieces", f"{decoded} of {rounds}")
     assert decoded > rounds / 3
+
+
+@pytest.mark.parametrize("text", [*TEXTS, *ODD_TEXTS])
+def test_a_decimal_of_a_column_is_judged_as_one_alone(text: bytes) -> None:
+    data = pack([[msgpack.ExtType(1, b"1.5")] * FEW + [msgpack.ExtType(1, text)]])
+    strict = outcome(lambda: unpack_strictly(data))
+    try:
+        found = LongMessage(data, lambda: None).decode()
+    except NeedsStrictDecoder:
+        assert text in ODD_TEXTS
+    else:
+        assert identical(found, strict)
 
 
 NANOSECONDS = msgpack.packb(msgpack.Timestamp(1, 1_001))

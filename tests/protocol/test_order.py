@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from protocol.order import array_of, decode_id, encode, encode_all
 from protocol.values import compare
-from tests.protocol.values import identities, numbers, strings, values
+from tests.protocol.values import datetimes, identities, numbers, strings, values
 
 
 def sign(left: bytes, right: bytes) -> int:
@@ -40,7 +40,12 @@ def test_ids_come_back(identity: object) -> None:
     assert decode_id(b"prefix" + encoded, 6) == identity
 
 
-@given(st.one_of(st.lists(strings), st.lists(numbers), st.lists(values)))
+@given(
+    st.one_of(
+        st.lists(strings), st.lists(numbers), st.lists(values), st.lists(datetimes),
+        st.lists(st.integers(1, 2**54)),
+    )
+)  # fmt: skip
 @example(["a", "b\0c"])
 @example([1, 2.5, -1, 0, -0.0, 2**53 + 1])
 @example([True, 1])
