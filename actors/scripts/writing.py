@@ -163,7 +163,7 @@ def _update_all(
     changes: dict[str, RecordChanges] = {}
     is_told: dict[str, bool] = {}
     scanned = records.Scanned()
-    for table, some in _together(targets.all(run, scanned)):
+    for table, some in targets.all(run, scanned):
         run.tick()
         found = _existing(run, table, some, scanned)
         name = table.name
@@ -229,13 +229,12 @@ def _delete_all(run: Execution, statement: tree.Delete, targets: _Targets) -> Va
     if not answer.is_empty:
         # Walked twice: for the answer, and then to delete.
         found = list(found)
-        for table, record in found:
-            run.tick()
-            raw = records.read(run.transaction, table, record.id)
-            if raw is not None:
-                answer.add({"id": record, **unpack_object(raw)}, None)
+        for table, some in found:
+            for record, _, stored in _existing(run, table, some, scanned):
+                run.tick()
+                answer.add({"id": record, **unpack_object(stored.raw)}, None)
         told = answer.value()
-    for table, some in _together(found):
+    for table, some in found:
         run.tick()
         there = _existing(run, table, some, scanned)
         if there:
@@ -250,9 +249,11 @@ TOGETHER: Final = 64
 """Most records that are changed or deleted in one step."""
 
 
-def _together(
-    found: Iterable[tuple[Table, RecordId]],
-) -> Iterator[tuple[Table, list[RecordId]]]:
+TargetBatch = tuple[Table, list[RecordId]]
+"""Some records of one table."""
+
+
+def _together(found: Iterable[tuple[Table, RecordId]]) -> Iterator[TargetBatch]:
     """Yield some records of one table at a time."""
     some: list[RecordId] = []
     of: Table | None = None
@@ -268,13 +269,12 @@ def _together(
 
 def _existing(run: Execution, table: Table, some: list[RecordId], scanned: Scanned) -> list[Found]:
     """Return those of some records that exist: an expression may name others."""
-    found = []
-    for record in some:
-        key = keys.record(table.prefix, record.id)
-        stored = records.stored_at(run.transaction, key, scanned)
-        if stored is not None:
-            found.append((record, key, stored))
-    return found
+    there = records.stored_together(run.transaction, table, [one.id for one in some], scanned)
+    return [
+        (record, key, stored)
+        for record, (key, stored) in zip(some, there, strict=True)
+        if stored is not None
+    ]
 
 
 class _Targets:
@@ -308,8 +308,9 @@ class _Targets:
         run.begin_count((table,))
         return table, record
 
-    def all(self, run: Execution, scanned: Scanned) -> Iterable[tuple[Table, RecordId]]:
-        """Return all records, each once. All are found before the first write is computed.
+    def all(self, run: Execution, scanned: Scanned) -> Iterable[TargetBatch]:
+        """Return all records in batches, each once. All are found before the first write is
+        computed.
 
         :param scanned: collects what is read of them
         """
@@ -324,8 +325,13 @@ class _Targets:
 
 def _targets(
     run: Execution, statement: tree.Update | tree.Delete, plan: SelectPlan, verbs: Verbs
-) -> Iterable[tuple[Table, RecordId]]:
+) -> Iterable[TargetBatch]:
     found = rows(run, plan, (statement.target,), verbs)
+    if not isinstance(statement.target, tree.ExpressionTarget):
+        # READ is checked even if no record was found. All of them are of this table, each once.
+        table = run.table(statement.target.table, verbs)
+        run.begin_count((table,))
+        return _of_table(table, found)
     tables: dict[str, Table] = {}
     for record in found:
         if not isinstance(record, RecordId):
@@ -333,15 +339,14 @@ def _targets(
         # Each table is authorized once, not for each of its records.
         if record.table not in tables:
             tables[record.table] = run.table(record.table, verbs)
-    targets = _with_tables(tables, found)
-    # A table has each of its records once; an expression may name one twice.
-    if isinstance(statement.target, tree.ExpressionTarget):
-        targets = _each_once(targets)
-    else:
-        name = statement.target.table
-        tables[name] = run.table(name, verbs)  # READ is checked even if no record was found
     run.begin_count(tables.values())
-    return targets
+    # An expression may name a record twice.
+    return _together(_each_once(_with_tables(tables, found)))
+
+
+def _of_table(table: Table, found: list[RecordId]) -> Iterator[TargetBatch]:
+    for start in range(0, len(found), TOGETHER):
+        yield table, found[start : start + TOGETHER]
 
 
 def _with_tables(

@@ -79,7 +79,7 @@ begin with its ids. Dropping it is one range delete for each tag of `PLACED`. Th
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from protocol import limits, order
@@ -359,6 +359,14 @@ def table_of(prefix: bytes) -> tuple[int, int, int]:
     """Parse a record prefix into the ids of namespace, database and table."""
     namespace, database, table = _THREE.unpack_from(prefix, TAG_AT + 1)
     return namespace, database, table
+
+
+def all_records(prefix: bytes, ids: Sequence[Any]) -> list[bytes]:
+    """Return the keys of several records of a table, as `record` does for each."""
+    encoded = order.encode_all(ids)
+    if encoded and max(map(len, encoded)) > limits.RECORD_ID_BYTES:
+        return [record(prefix, id) for id in ids]
+    return [prefix + one for one in encoded]
 
 
 def record(prefix: bytes, id: Any) -> bytes:

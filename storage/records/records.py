@@ -56,17 +56,33 @@ def stored(tx: Transaction, table: Table, id: Any) -> Stored | None:
     return stored_at(tx, keys.record(table.prefix, id))
 
 
-def stored_at(tx: Transaction, key: bytes, scanned: Scanned | None = None) -> Stored | None:
-    """Return the record under a key as `stored` does.
+def stored_at(tx: Transaction, key: bytes) -> Stored | None:
+    """Return the record under a key as `stored` does."""
+    value = tx.get(key)
+    return None if value is None else _parsed(value)
+
+
+def _parsed(value: bytes) -> Stored:
+    # Directly: the constructor would take longer than all the rest.
+    return _made(Stored, (int.from_bytes(value[:SEQUENCE_BYTES], "big"), value[SEQUENCE_BYTES:]))
+
+
+_made: Final = tuple.__new__
+
+
+def stored_together(
+    tx: Transaction, table: Table, ids: Sequence[Any], scanned: Scanned
+) -> list[tuple[bytes, Stored | None]]:
+    """Return several records with their keys, as `stored` does for each.
 
     :param scanned: records that a scan of the same state has read
     """
-    value = None if scanned is None else scanned.values.get(key)
-    if value is None:
-        value = tx.get(key)
-    if value is None:
-        return None
-    return Stored(int.from_bytes(value[:SEQUENCE_BYTES], "big"), value[SEQUENCE_BYTES:])
+    found: list[tuple[bytes, Stored | None]] = []
+    known = scanned.values.get
+    for key in keys.all_records(table.prefix, ids):
+        value = known(key)
+        found.append((key, stored_at(tx, key) if value is None else _parsed(value)))
+    return found
 
 
 class Scanned:

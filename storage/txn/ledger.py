@@ -32,7 +32,7 @@ from storage.engine.engine import Batch, Engine
 from storage.formats import effects, keys
 from storage.formats.effects import Attribution, Effect
 from storage.formats.frames import NO_DIGEST, Frame
-from storage.formats.keys import SEQUENCE_BYTES
+from storage.formats.keys import INDEX_ENTRY, SEQUENCE_BYTES, STAMPED, TAG_AT
 from storage.formats.positions import LogEnd
 from storage.txn import applied_position, trail_rows
 from storage.txn.applied_position import Lineage
@@ -43,7 +43,7 @@ from storage.txn.priority_lock import PriorityLock
 from storage.txn.replay import FrameDecoder, IndexesOf, Replay, needs_own_write
 from storage.txn.snapshots import PinnedSnapshot
 from storage.txn.tickets import CommitTicket, Why, rolled_back
-from storage.txn.transaction import Transaction
+from storage.txn.transaction import NEVER, Transaction
 from storage.txn.write_set import WriteSet, apply_writes
 
 REPLAY_BATCH_BYTES: Final = 1 << 20
@@ -483,7 +483,7 @@ class Ledger:
         part = looked = self._part_of[at % count : at % count + APPLY_KEYS]
         if write_set.entries:
             first = at < count
-            part = [key for key in looked if (key[keys.TAG_AT] == keys.INDEX_ENTRY) is first]
+            part = [key for key in looked if (key[TAG_AT] == INDEX_ENTRY) is first]
         projections.note(part, write_set.sequence)
         apply_writes([(key, writes[key]) for key in part], write_set.sequence, batch)
         if at + len(looked) < 2 * count:
@@ -557,18 +557,22 @@ def _changes_something(tx: Transaction) -> bool:
 
 def _write_effects(tx: Transaction, writes: Iterable[tuple[bytes, bytes | None]]) -> list[Effect]:
     found: list[Effect] = []
+    add, has_entries = found.append, False
     for key, value in writes:
-        if key[keys.TAG_AT] == keys.INDEX_ENTRY:
-            tx.own.entries = True
-            continue  # see derived.py
-        if key[keys.TAG_AT] not in keys.STAMPED:
-            found.append((effects.DELETE, key) if value is None else (effects.PUT, key, value))
+        tag = key[TAG_AT]
+        if tag == INDEX_ENTRY:
+            has_entries = True  # see derived.py
+        elif tag not in STAMPED:
+            add((effects.DELETE, key) if value is None else (effects.PUT, key, value))
         elif value is None:
-            found.append((effects.DELETE_RECORD, key, tx.previous(key)))
+            add((effects.DELETE_RECORD, key, tx.previous(key)))
         else:
             # The head of an uncommitted value is the sequence of the change before.
-            previous = int.from_bytes(value[:SEQUENCE_BYTES], "big")
-            found.append((effects.PUT_RECORD, key, value[SEQUENCE_BYTES:], previous))
+            head = value[:SEQUENCE_BYTES]
+            previous = 0 if head == NEVER else int.from_bytes(head, "big")
+            add((effects.PUT_RECORD, key, value[SEQUENCE_BYTES:], previous))
+    if has_entries:
+        tx.own.entries = True
     return found
 
 
@@ -591,7 +595,7 @@ def _apply_together(write_sets: list[WriteSet], batch: Batch) -> None:
     for key, (sequence, value) in together.items():
         if value is None:
             batch.delete(key)
-        elif key[keys.TAG_AT] in keys.STAMPED:
+        elif key[TAG_AT] in STAMPED:
             batch.put(key, sequence.to_bytes(SEQUENCE_BYTES, "big") + value[SEQUENCE_BYTES:])
         else:
             batch.put(key, value)

@@ -37,7 +37,7 @@ from storage.txn.write_set import UNCHANGED, Overlay, WriteSet, lookup
 
 T = TypeVar("T")
 
-_NEVER: Final = bytes(SEQUENCE_BYTES)
+NEVER: Final = bytes(SEQUENCE_BYTES)
 """Sequence before the first change of a record."""
 _NO_APPENDS: Final[Mapping[bytes, Append]] = MappingProxyType({})
 _OVERHEAD_BYTES: Final = 16
@@ -524,7 +524,7 @@ class Transaction:
 
         :raises TooLarge: as `put`
         """
-        self.put_new({key: _NEVER + packed for key, packed in fields.items()})
+        self.put_new({key: NEVER + packed for key, packed in fields.items()})
 
     def put_records(self, fields: dict[bytes, bytes], previous: Sequence[int]) -> None:
         """Replace many records, given by key, that were read before.

@@ -257,9 +257,14 @@ def test_what_a_scan_has_read_is_not_read_again(
         assert scanned.room < records.SCANNED_BYTES
         with monkeypatch.context() as patch:
             patch.setattr(Transaction, "get", None)
-            assert [records.stored_at(tx, key, scanned) for key in keys_of] == expected
+            there = records.stored_together(tx, table, [1, 2, 3, 4], scanned)
+            assert there == list(zip(keys_of, expected, strict=True))
     assert ids(tx, table, low=4) == [4] and len(scanned.values) == 4
     scanned.room = 0
     scanned.add([(b"key", b"value")])
     assert len(scanned.values) == 4
-    assert records.stored_at(tx, keys.record(table.prefix, 9), scanned) is None
+    assert records.stored_together(tx, table, [9], scanned) == [
+        (keys.record(table.prefix, 9), None)
+    ]
+    with pytest.raises(TooLarge):
+        records.stored_together(tx, table, [1, "x" * 300], scanned)
