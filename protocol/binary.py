@@ -13,8 +13,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -22,6 +22,7 @@ from uuid import UUID
 
 import msgpack
 import msgspec
+from msgspec import UNSET, Raw
 from msgspec.msgpack import Ext
 
 from protocol import limits
@@ -118,6 +119,91 @@ def pack_some(values: Sequence[Any], enough: int) -> list[bytes]:
         if enough <= 0:
             break
     return found
+
+
+class EncodedLinks:
+    """Record links with their encodings, kept while rows of one request are packed: these share
+    links."""
+
+    def __init__(self) -> None:
+        self._encoded: dict[int, Ext] = {}
+        """By the identity of the links, all of which are in `_held`."""
+        self._held: list[RecordId] = []
+
+    def encode(self, links: list[RecordId]) -> list[Ext]:
+        """Return the encoding of each link."""
+        encoded = self._encoded
+        if len(encoded) > LINKS_KEPT:
+            encoded.clear()
+            self._held.clear()
+        identities = list(map(id, links))
+        if not encoded.keys() >= set(identities):
+            for link in links:
+                if id(link) not in encoded:
+                    encoded[id(link)] = Ext(EXT_RECORD, pack([link.table, link.id]))
+                    self._held.append(link)
+        return list(map(encoded.__getitem__, identities))
+
+
+LINKS_KEPT: Final = 4_096
+"""Links beyond which `EncodedLinks` begins anew."""
+
+
+def pack_columns(columns: dict[str, list[Any]], enough: int, links: EncodedLinks) -> list[bytes]:
+    """Pack objects that are given by field, as `pack_some` does.
+
+    :param columns: checked values of each field, at least one; lists of one length. A NONE field is
+        absent
+    :param links: kept from call to call
+    :raises HoldsNone: a value inside one of them contains NONE
+    """
+    values = [_encodable(column, links) for column in columns.values()]
+    found = []
+    for row in _rows_of(tuple(columns), values):
+        packed = quick_encode(row)
+        found.append(packed)
+        enough -= len(packed)
+        if enough <= 0:
+            break
+    return found
+
+
+def _rows_of(names: tuple[str, ...], values: list[Iterable[Any]]) -> Iterator[Any]:
+    """Yield what encodes as objects with these fields."""
+    if sum(map(len, names)) <= KEPT_NAMES and all(map(fits_slot, names)):
+        return map(_kept_slots(names), *values)
+    return _objects(names, values)
+
+
+def _objects(names: tuple[str, ...], values: list[Iterable[Any]]) -> Iterator[dict[str, Any]]:
+    for row in zip(*values, strict=True):
+        yield {name: value for name, value in zip(names, row, strict=True) if value is not UNSET}
+
+
+def _encodable(column: list[Any], links: EncodedLinks) -> Iterable[Any]:
+    """Return the values of a field as the fast encoder takes them."""
+    kinds = set(map(type, column))
+    if kinds <= _AS_THEY_ARE:
+        return column
+    if kinds == _DECIMALS:
+        return [Ext(EXT_DECIMAL, str(value).encode()) for value in column]
+    if kinds == _RECORDS:
+        return links.encode(column)
+    packer = msgpack.Packer(default=partial(_extension_once, {}), datetime=True)
+    # Not all at once: a value with parts may be as large as a record.
+    return map(partial(_encodable_value, packer.pack), column)
+
+
+def _encodable_value(pack: Callable[[Any], bytes], value: Any) -> Any:
+    if type(value) in _AS_THEY_ARE:
+        return value
+    return UNSET if value is NONE else Raw(pack(value))
+
+
+_AS_THEY_ARE: Final = frozenset({str, int, float, bool, bytes, datetime, type(None)})
+"""Types of values that the fast encoder encodes as `pack` does."""
+_DECIMALS: Final = frozenset({Decimal})
+_RECORDS: Final = frozenset({RecordId})
 
 
 def _extension_once(links: dict[int, msgpack.ExtType], value: object) -> msgpack.ExtType:

@@ -14,6 +14,7 @@ from language import tree
 from language.error_places import of_row
 from language.names import reads_store
 from protocol import order
+from protocol.binary import EncodedLinks
 from protocol.errors import AlreadyExists, BadRequest, Duplicate, Refusal, TypeRefused
 from protocol.rights import READ, WRITE, SecurableKind
 from protocol.text import brief
@@ -91,7 +92,7 @@ class ColumnRows:
     """
 
     def __init__(self, columns: dict[str, list[Any]]) -> None:
-        self.step = max(min(TOGETHER, CELLS // max(len(columns), 1)), 1)
+        self.step = _step(len(columns))
         """Rows of a batch: fewer if they have many fields."""
         self._names = list(columns)
         self._columns = list(columns.values())
@@ -123,11 +124,18 @@ def _has_none(column: list[Any]) -> bool:
     return NoneValue in set(map(type, column))
 
 
+def _step(fields: int) -> int:
+    """Return the most rows of a batch, by the number of their fields."""
+    return max(min(TOGETHER, CELLS // max(fields, 1)), 1)
+
+
 TOGETHER: Final = 128
 """Most rows that are inserted in one batch, where that is possible."""
 CELLS: Final = 8_192
-"""Most values of columns that are made rows in one step."""
+"""Most values of the rows of a batch."""
 _OBJECTS: Final = frozenset({dict})
+_NO_FIELDS: Final = frozenset({(), ("id",)})
+"""Names in rows without fields."""
 _INTEGERS: Final = frozenset({int})
 _ONCE: Final = "ON DUPLICATE UPDATE changes only records from before the statement, each once"
 
@@ -156,6 +164,7 @@ class _Insertion:
         """Keys of records that ON DUPLICATE UPDATE must not change: the statement writes them
         already."""
         self._answer = ReturnedRows(run, statement.returning, default_return(run, table))
+        self._links = EncodedLinks()
         self._row = 0
         """Number of the current row, from 1."""
         self._several = False
@@ -166,23 +175,19 @@ class _Insertion:
         """Write the rows. Return the statement's answer."""
         self._several = len(rows) > 1
         for part, made in self._parts(rows):
-            if made:
-                self._row += len(made)
-                self._note(made)
             # `all` stops at the first refused row.
-            elif not all(map(self._taken, part)):
+            if not made and not all(map(self._taken, part)):
                 break
+            self._row += made
         told = self._answer.value()
         # After the answer: RETURN reads the state from before the statement.
         passed = self._changes.write(self._run.tick, self._is_passed)
         self._run.count_changed(self._count - len(passed))
         return [one for number, one in enumerate(told) if number not in passed] if passed else told
 
-    def _parts(
-        self, rows: list[Any] | ColumnRows
-    ) -> Iterator[tuple[list[Any], list[tuple[Any, Row]]]]:
-        """Yield the rows a batch at a time, with the ids and fields of those created as a batch. If
-        these are empty, each row has to be handled by itself."""
+    def _parts(self, rows: list[Any] | ColumnRows) -> Iterator[tuple[list[Any], int]]:
+        """Yield the rows a batch at a time, with the number of records created as a batch. If that
+        is 0, each row has to be handled by itself."""
         # Parameters of the request were checked by the surface, and are not changed.
         source = self._statement.rows
         checked = type(source) is tree.Parameter and self._run.variables.get(
@@ -191,12 +196,14 @@ class _Insertion:
         at = 0
         while at < len(rows):
             self._run.tick()
-            made: list[tuple[Any, Row]] = []
+            made = 0
             part: list[Any] = []
             if isinstance(rows, list):
-                part = rows[at : at + TOGETHER]
+                first = rows[at]
+                step = _step(len(first)) if type(first) is dict else TOGETHER
+                part = rows[at : at + step]
             else:
-                if self._at_once and checked:
+                if self._at_once and checked and self._is_by_column:
                     made = self._by_column(rows.part(at, at + rows.step))
                 if not made:
                     part = rows.batch(at, at + rows.step)
@@ -204,53 +211,77 @@ class _Insertion:
                 made = self._together(part, checked)
             yield part, made
             # A batch may end early: the rest begins the next one.
-            at += len(made) or len(part)
+            at += made or len(part)
 
-    def _by_column(self, columns: dict[str, list[Any]]) -> list[tuple[Any, Row]]:
-        """Create records of checked columns as `_together` does, with fields checked by column."""
+    @property
+    def _is_by_column(self) -> bool:
+        """True if nothing needs the new records as rows."""
+        return not self._has_rules or schema_of(self._run, self._table).by_column
+
+    def _by_column(self, columns: dict[str, list[Any]]) -> int:
+        """Create records of checked columns in one batch, as many as possible. Return their number;
+        0 if each row has to be handled by itself: one is refused, or collides with another."""
         run, table = self._run, self._table
         given = columns.pop("id", None)
-        if given is None or not columns or set(map(type, given)) != _INTEGERS:
-            return []
+        if not columns:
+            return 0
+        ids = self._ids(given or [NONE] * len(next(iter(columns.values()))))
+        if ids is None:
+            return 0
+        fields: dict[str, list[Any]] | None = columns
         if self._has_rules:
-            schema = schema_of(run, table)
-            if not schema.by_column:
-                return []
-            fields = schema.conform_columns(given, columns, _rows_of, surroundings(run))
-        else:
-            fields = _rows_of(columns)
-        if fields is None:
-            return []
-        made = records.create_together(
-            run.transaction, table, order.encode_all(given), fields, run.tick
-        )
-        return list(zip(given[:made], fields, strict=False))
+            fields = schema_of(run, table).conform_columns(
+                ids, columns, _rows_of, surroundings(run)
+            )
+        return 0 if fields is None else self._created(ids, fields)
 
-    def _together(self, rows: list[Any], checked: bool) -> list[tuple[Any, Row]]:
-        """Create records from the first of some rows, as many as possible in one batch. Return
-        their ids and fields; empty if each row has to be handled by itself: one is refused, or
-        collides with another."""
-        run, table = self._run, self._table
-        ids: list[Any] = []
-        if set(map(type, rows)) != _OBJECTS:
-            return []
+    def _ids(self, given: list[Any]) -> list[Any] | None:
+        """Return the ids of new records. None if one of them is refused.
+
+        :param given: ids among their fields, NONE where there is none
+        """
+        # Fast path: an integer is a valid id.
+        if set(map(type, given)) == _INTEGERS:
+            return given
         try:
-            for row in rows:
-                if not checked:
-                    check(row, 0, run.tick)
-                given = row.get("id", NONE)
-                # Fast path: an integer is a valid id.
-                ids.append(given if type(given) is int else address(run, table, row, None).id)
+            return [
+                one if type(one) is int else address(self._run, self._table, {"id": one}, None).id
+                for one in given
+            ]
         # Row by row then, so that the refusal gets the number of its row.
         except Refusal:
-            return []
+            return None
+
+    def _together(self, rows: list[Any], checked: bool) -> int:
+        """Create records of some rows, as `_by_column` does."""
+        run = self._run
+        if set(map(type, rows)) != _OBJECTS:
+            return 0
+        try:
+            if not checked:
+                for row in rows:
+                    check(row, 0, run.tick)
+        except Refusal:
+            return 0
+        names = tuple(rows[0])
+        if names not in _NO_FIELDS and self._is_by_column and set(map(tuple, rows)) == {names}:
+            columns = zip(*map(dict.values, rows), strict=True)
+            return self._by_column(dict(zip(names, map(list, columns), strict=True)))
+        ids = self._ids([row.get("id", NONE) for row in rows])
+        if ids is None:
+            return 0
         fields = self._conformed(ids, rows) if self._has_rules else list(map(_without_id, rows))
-        if fields is None:
-            return []
+        return 0 if fields is None else self._created(ids, fields)
+
+    def _created(self, ids: list[Any], fields: list[Row] | dict[str, list[Any]]) -> int:
+        """Create records in one batch. Return their number, as `create_together` does."""
+        run, table = self._run, self._table
         made = records.create_together(
-            run.transaction, table, order.encode_all(ids), fields, run.tick
+            run.transaction, table, order.encode_all(ids), fields, run.tick, self._links
         )
-        return list(zip(ids[:made], fields, strict=False))
+        if made:
+            self._note(ids[:made], fields)
+        return made
 
     def _conformed(self, ids: list[Any], rows: list[Row]) -> list[Row] | None:
         """Return the fields of new records as the table's schema requires them. None if one of them
@@ -266,15 +297,19 @@ class _Insertion:
             one.pop("id", None)
         return fields if schema.conform_new(ids, fields, surroundings(run)) else None
 
-    def _note(self, made: list[tuple[Any, Row]]) -> None:
-        """Count the records created as a batch, and add them to the answer."""
+    def _note(self, ids: list[Any], fields: list[Row] | dict[str, list[Any]]) -> None:
+        """Count created records, and add them to the answer.
+
+        :param fields: of as many records or more
+        """
         table = self._table
-        self._count += len(made)
+        self._count += len(ids)
         if self._statement.on_duplicate is not None:
-            self._written.update(keys.record(table.prefix, id) for id, _ in made)
+            self._written.update(keys.record(table.prefix, id) for id in ids)
         if not self._answer.is_empty:
-            for id, fields in made:
-                self._answer.add(None, {"id": RecordId(table.name, id), **fields})
+            rows = _rows_of(fields) if isinstance(fields, dict) else fields
+            for id, row in zip(ids, rows, strict=False):
+                self._answer.add(None, {"id": RecordId(table.name, id), **row})
 
     def _taken(self, row: Any) -> bool:
         """Like `_take`; a refusal names the row."""
@@ -314,7 +349,7 @@ class _Insertion:
         except (AlreadyExists, Duplicate) as taken:
             self._meet(taken, record, row)
         else:
-            self._note([(record.id, fields)])
+            self._note([record.id], [fields])
 
     def _compute(self, record: RecordId, fields: Row, row: Row) -> bool:
         """Prepare a record to be written with all the others. Returns as `_take`."""

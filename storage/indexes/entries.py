@@ -146,6 +146,18 @@ class IndexedFields:
         """Return the values of `heads` from decoded fields."""
         return [fields.get(name, NONE) for name in self.heads]
 
+    def of_new(
+        self, rows: Sequence[dict[str, Any]] | dict[str, list[Any]], count: int
+    ) -> list[list[Any]]:
+        """Return columns: for each of `heads` its value in the first `count` rows.
+
+        :param rows: decoded fields, or their columns
+        """
+        if not isinstance(rows, dict):
+            return self.of_many(rows[:count])
+        absent = [NONE] * count
+        return [rows.get(name, absent)[:count] for name in self.heads]
+
     def of_many(self, rows: Sequence[dict[str, Any]]) -> list[list[Any]]:
         """Return columns: for each of `heads` its value in every row of decoded fields."""
         return [[fields.get(name, NONE) for fields in rows] for name in self.heads]
@@ -557,15 +569,16 @@ class IndexMaintainer:
         self,
         tx: Transaction,
         ids: list[bytes],
-        rows: Sequence[dict[str, Any]],
+        rows: Sequence[dict[str, Any]] | dict[str, list[Any]],
         tick: Tick | None = None,
     ) -> dict[bytes, bytes] | None:
         """Return the entries of new records, computed together. None if `keep` must handle each:
         one of them is refused, or its claim may be taken.
 
         :param ids: encoded
+        :param rows: decoded fields of at least as many records, or their columns
         """
-        columns = self._rows.of_many(rows)
+        columns = self._rows.of_new(rows, len(ids))
         found: dict[bytes, bytes] = {}
         for entries in self._all:
             try:

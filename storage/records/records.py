@@ -159,8 +159,9 @@ def create_together(
     tx: Transaction,
     table: Table,
     ids: list[bytes],
-    rows: Sequence[dict[str, Any]],
+    rows: Sequence[dict[str, Any]] | dict[str, list[Any]],
     tick: Tick | None = None,
+    links: binary.EncodedLinks | None = None,
 ) -> int:
     """Create several records in bulk, as far as none needs `create`.
 
@@ -170,7 +171,9 @@ def create_together(
     be refused, or holds NONE.
 
     :param ids: encoded ids, at least one
-    :param rows: validated values, without their ids
+    :param rows: validated values, without their ids; or those of each field, NONE where it is
+        absent
+    :param links: kept from call to call
     :raises TooLarge: the transaction is over its limit
     """
     keys_made = [table.prefix + id for id in ids]
@@ -181,14 +184,18 @@ def create_together(
         return 0
     try:
         # Perhaps only the first ones: the caller makes the rest its next batch.
-        raw = binary.pack_some(rows, TOGETHER_BYTES)
+        if isinstance(rows, dict):
+            links = binary.EncodedLinks() if links is None else links
+            raw = binary.pack_columns(rows, TOGETHER_BYTES, links)
+        else:
+            raw = binary.pack_some(rows, TOGETHER_BYTES)
     except binary.HoldsNone:
         return 0
     if max(map(len, raw)) > limits.RECORD_BYTES:
         return 0
     made = len(raw)
     if table.keeper is not None:
-        entries = table.keeper.of_new(tx, ids[:made], rows[:made], tick)
+        entries = table.keeper.of_new(tx, ids[:made], rows, tick)
         if entries is None:
             return 0
         tx.put_all(entries)

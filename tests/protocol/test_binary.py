@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from protocol import binary, jsonvalues, limits
 from protocol.binary import (
+    EncodedLinks,
     HoldsNone,
     NeedsStrictDecoder,
     pack,
+    pack_columns,
     pack_some,
     shape_decoder,
     slots,
@@ -25,7 +27,16 @@ from protocol.binary import (
 from protocol.errors import BadRequest, NameRefused, Refusal
 from protocol.foreign import unpack_foreign
 from protocol.values import NONE, RecordId, identical, moment
-from tests.protocol.values import strings, values
+from tests.protocol.values import (
+    datetimes,
+    decimals,
+    durations,
+    floats,
+    integers,
+    records,
+    strings,
+    values,
+)
 
 
 @given(values)
@@ -44,6 +55,36 @@ def test_some_are_packed_as_each_is_until_it_is_enough(some: list[object], enoug
         return
     assert found == [pack(value) for value in some[: len(found)]]
     assert len(found) == len(some) or sum(map(len, found)) >= enough
+    assert sum(map(len, found[:-1])) < enough
+
+
+_COLUMNS = st.sampled_from([
+    integers, floats, st.text(max_size=40), decimals, datetimes, durations, st.uuids(), records,
+    st.booleans(), st.binary(max_size=40), st.none(), values, st.just(NONE) | integers,
+]).flatmap(lambda kind: st.lists(kind, min_size=7, max_size=7))  # fmt: skip
+
+
+@given(
+    st.dictionaries(strings, _COLUMNS, min_size=1, max_size=6),
+    st.integers(1, 300),
+    st.booleans(),
+)
+def test_columns_are_packed_as_their_rows_are(
+    columns: dict[str, list[object]], enough: int, has_long_name: bool
+) -> None:
+    if has_long_name:  # no Struct is made for such names
+        columns["n" * binary.KEPT_NAMES] = [1] * 7
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    rows = [{name: value for name, value in row.items() if value is not NONE} for row in rows]
+    try:
+        links = EncodedLinks()
+        found = pack_columns(columns, enough, links)
+        assert pack_columns(columns, enough, links) == found
+    except HoldsNone:
+        assert pack(NONE) in pack(rows)
+        return
+    assert found == [pack(row) for row in rows[: len(found)]]
+    assert len(found) == len(rows) or sum(map(len, found)) >= enough
     assert sum(map(len, found[:-1])) < enough
 
 

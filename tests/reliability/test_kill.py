@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,12 @@ def killing(node: NodeProcess, most: int) -> Callable[[int], None]:
             node.kill()
 
     return progress
+
+
+def loaded_row(number: int) -> dict[str, object]:
+    """A row of the load: it follows from its number."""
+    amount = Decimal(number).scaleb(-2)
+    return {"id": number, "at": AT, "amount": amount, "of": RecordId("two", number % 9)}
 
 
 def life(
@@ -126,12 +133,13 @@ def test_a_killed_load_tells_what_is_written(tmp_path: Path, figure: Figure) -> 
         node = NodeProcess(tmp_path / f"store{number}").start()
         workload.setup(node)
         deadly = rng.randrange(1, 20) * LOADED_TOGETHER
-        rows = ({"id": n, "at": AT, "of": RecordId("two", n % 9)} for n in range(1_000_000))
+        rows = map(loaded_row, range(1_000_000))
         try:
             with line(node) as client:
                 db = client.database(**workload.PLACE)
                 db.query(
-                    "DEFINE FIELD at ON one TYPE datetime; DEFINE INDEX by_of ON one FIELDS of"
+                    "DEFINE FIELD at ON one TYPE datetime; DEFINE FIELD amount ON one TYPE decimal;"
+                    " DEFINE INDEX by_of ON one FIELDS of"
                 )
                 with pytest.raises(LoadFailed) as caught:
                     db.load("one", rows, batch=LOADED_TOGETHER, progress=killing(node, deadly))
@@ -141,7 +149,11 @@ def test_a_killed_load_tells_what_is_written(tmp_path: Path, figure: Figure) -> 
         try:
             with line(node) as client:
                 db = client.database(**workload.PLACE)
-                held = {row["id"].id for row in db.rows("SELECT id FROM one", page=10_000)}
+                held = set()
+                for row in db.rows("SELECT * FROM one", page=10_000):
+                    held.add(row["id"].id)
+                    whole = loaded_row(row["id"].id)
+                    assert row == {**whole, "id": row["id"]}, "half a row"
                 indexed = db.query("SELECT count() FROM one WHERE of IN $all GROUP ALL", {
                     "all": [RecordId("two", n) for n in range(9)]
                 })  # fmt: skip
