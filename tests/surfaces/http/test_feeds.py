@@ -128,6 +128,30 @@ async def test_what_was_before_and_a_filter_are_asked_for_in_the_query(
         assert left["changes"][0]["value"] is None
 
 
+async def test_a_filter_finds_text(surface: HttpSurface) -> None:
+    """With the analyzer as it was when the feed was opened."""
+    define = "DEFINE ANALYZER{} plain TOKENIZERS class{};"
+    await script(
+        surface,
+        define.format("", " FILTERS lowercase")
+        + "DEFINE INDEX text ON t FIELDS a, b.c FULLTEXT ANALYZER plain",
+    )
+    query = {"where": "[b.c, a] @@ 'tin -gold' AND n != 3"}
+    async with watching(surface, query) as watcher:
+        await watcher.until("caught_up")
+        await script(surface, "CREATE t:1 SET a = 'Tin'; CREATE t:2 SET a = 'tin', b.c = 'gold'")
+        await script(surface, define.format(" OVERWRITE", ""))
+        await script(
+            surface,
+            "CREATE t:3 SET a = 'tin', n = 3; CREATE t:4 SET b.c = ['a', 'TIN'];"
+            "UPDATE t:1 SET a = 'lead'",
+        )
+        heard = [(await watcher.until("commit"))["changes"][0] for _ in range(3)]
+    assert [(one["action"], one["id"]) for one in heard] == [
+        ("create", "t:1"), ("create", "t:4"), ("delete", "t:1")
+    ]  # fmt: skip
+
+
 async def test_what_is_wrong_with_the_request_is_its_answer(surface: HttpSurface) -> None:
     for query, status, code in [
         ("ns=a&db=b", 400, "BadRequest"),
@@ -156,6 +180,10 @@ WRONG = [
     ({"from": "1"}, 4404, "Unknown"),
     ({"where": "a >"}, 4400, "UnexpectedToken"),
     ({"where": "(SELECT * FROM t) = []"}, 4400, "BadRequest"),
+    ({"where": "x @@ 'tin'"}, 4400, "BadRequest"),
+    ({"where": "x NEAREST 3 TO [1, 2]"}, 4400, "BadRequest"),
+    ({"where": "search::score() > 1"}, 4400, "BadRequest"),
+    ({"where": "vector::distance() > 1"}, 4400, "BadRequest"),
     ({"actions": "create,rename"}, 4400, "BadRequest"),
     ({"where": "x = 1" + " OR x = 1" * 600}, 4413, "TooLarge"),
 ]
