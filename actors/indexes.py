@@ -39,6 +39,8 @@ from storage.txn.transaction import Transaction
 AGAIN_SECONDS: Final = 1.0
 """Delay before a retry, seconds, while the disk is full, the node not writable, or a priority lock
 blocks the commit."""
+LOOK_US: Final = 1_000_000
+"""Microseconds between two looks for an index to train, while folds don't rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,8 @@ class IndexesActor(LoopActor):
         """Timer of the next slice of folds."""
         self._folds_on = False
         """True if the next slice of folds is on its way as a message."""
+        self._next_look_us = 0
+        """Time from which on a training may begin although folds don't rest."""
         indexes.builder = self.actor_ref
 
     def on_start(self) -> None:
@@ -164,11 +168,17 @@ class IndexesActor(LoopActor):
             self._next_fold.cancel()
             self._next_fold = None
         delay = self._fold_slice()
-        if delay == 0:
-            self._fold_soon()
-        elif delay is not None:
+        if delay is None:
+            return
+        now_us = self.runtime.clock.monotonic_us()
+        # Under load some records are always fresh: folds never rest, and lists are trained anyhow.
+        if delay > 0 or now_us >= self._next_look_us:
+            self._next_look_us = now_us + LOOK_US
             self._training.look(self._folds.indexes)
+        if delay > 0:
             self._next_fold = self.after(delay, self._fold_soon)
+        else:
+            self._fold_soon()
 
     def _fold_slice(self) -> float | None:
         try:

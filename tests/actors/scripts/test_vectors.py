@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
+import actors.indexes
 import actors.vector_training
 from actors.backups.restoring import RestoreOptions, restore
 from actors.environment import system_environment
 from actors.scripts import arrays
 from protocol.errors import NotAllowed
 from storage.backups.state_builder import no_progress
+from storage.search.folding import Fold
 from tests.callers import declare
 from tests.nodes import Running, running
 
@@ -119,6 +121,18 @@ async def test_lists_are_trained_and_stay(tmp_path: Path) -> None:
         await node.values("REBUILD INDEX emb ON doc")
         assert await node.value(NEAR) == nearest()
         await until(node, fresh=0, lists=136)
+
+
+@pytest.mark.usefixtures("_small")
+async def test_lists_are_trained_while_folds_never_rest(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under load, some record is fresh again whenever a fold ends."""
+    monkeypatch.setattr(Fold, "_unmark", lambda self, index, ids, stamps: iter(()))
+    monkeypatch.setattr(actors.indexes, "LOOK_US", 1_000)
+    await node.answer(SETUP, {"rows": ROWS})
+    info = await until(node, lists=136)
+    assert info["fresh"] == SIZE
 
 
 @pytest.mark.usefixtures("_small")
