@@ -56,6 +56,9 @@ def trained(request: TrainingRequest) -> Iterator[Floats]:
     """Yield the centroids after each round, the last ones last."""
     (sample,) = request.sample
     sample = sample[np.isfinite(sample).all(axis=1)]
+    if not len(sample):
+        # All are out of the range of float32, so they are in one list.
+        sample = np.zeros((1, sample.shape[1]), np.float32)
     generator = np.random.Generator(np.random.PCG64(request.seed))
     lists = min(request.lists, len(sample))
     found = sample[np.sort(generator.choice(len(sample), lists, replace=False))].copy()

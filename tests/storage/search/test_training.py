@@ -46,6 +46,9 @@ def test_a_sample_with_equal_vectors_and_fewer_than_lists() -> None:
     rows[2] = np.inf
     found = read_answer(answer_of(b"".join(TrainingRequest(1, 9, False, [rows]).pack())), 2)
     assert found.tolist() == [[1, 1], [1, 1]]
+    far = np.full((3, 2), np.inf, np.float32)
+    found = read_answer(answer_of(b"".join(TrainingRequest(1, 9, False, [far]).pack())), 2)
+    assert found.tolist() == [[0, 0]]
     assert ANSWER not in training.ALIVE
 
 
