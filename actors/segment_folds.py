@@ -59,6 +59,7 @@ class SegmentFolds:
         self._state, self._now_us = ledger.state, now_us
         self._fold = Fold(
             ledger.state.engine,
+            ledger.state.marked,
             content_of,
             lambda: ledger.may_apply and not ledger.applies_part and not committer.disk_full,
         )

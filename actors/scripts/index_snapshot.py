@@ -52,7 +52,7 @@ class IndexSnapshot(ABC):
     def _heads(self) -> list[Head]:
         if not self._is_built:
             return []
-        return segments.heads(self.tx.scan, self.index.entries)
+        return segments.heads_of(self.tx, self.index.entries)
 
     def _segment(self, head: Head) -> Segment:
         tx = self.tx
@@ -62,7 +62,7 @@ class IndexSnapshot(ABC):
     def has_few_fresh(self, most: int) -> bool:
         """True if at most so many records are marked in an index that is built."""
         marked: list[bytes] = []
-        for ids in segments.fresh_ids(self.tx.scan, self.index.entries):
+        for ids in segments.marked_ids(self.tx, self.index.entries):
             marked += ids
             if len(marked) > most:
                 return False

@@ -177,7 +177,7 @@ def info_for_index(run: Execution, statement: tree.Info, table: Table) -> Value:
 def _segments(run: Execution, table: Table, index: Index) -> dict[str, Value]:
     """Describe the segments of a FULLTEXT index and its backlog."""
     tx = run.transaction
-    known = segments.heads(tx.scan, index.entries)
+    known = segments.heads_of(tx, index.entries)
     fresh, size = segments.fresh_backlog(tx, table.prefix, index.entries, run.tick)
     told: dict[str, Value] = {
         "records": sum(head.live for head in known),

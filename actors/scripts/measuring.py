@@ -226,9 +226,9 @@ def changed_share(run: Execution, table: Table, index: Index, sequence: int) -> 
     them."""
     tx = run.transaction
     ids: list[bytes] = []
-    known = segments.heads(tx.scan, index.entries)
+    known = segments.heads_of(tx, index.entries)
     fresh: list[bytes] = []
-    for some in segments.fresh_ids(tx.scan, index.entries):
+    for some in segments.marked_ids(tx, index.entries):
         fresh += some
         run.tick()
     held = run.memory.held

@@ -34,7 +34,7 @@ def info(run: Execution, table: Table, index: Index, options: VectorOptions) -> 
 
     tx = run.transaction
     lists: Counter[int] = Counter()
-    heads = segments.heads(tx.scan, index.entries)
+    heads = segments.heads_of(tx, index.entries)
     for head in heads:
         segment = Segment(tx.get, tx.scan, index.entries, head, keeps=True)
         lists.update(VectorSegment(segment, options).lists())
@@ -42,7 +42,7 @@ def info(run: Execution, table: Table, index: Index, options: VectorOptions) -> 
     known = centroids.trainings(tx.get, index)
     trained = known[-1].lists if known else 1
     recall = measuring.current(run, index)
-    fresh = segments.count_fresh(tx.scan, index.entries, run.tick)
+    fresh = segments.count_fresh(tx, index.entries, run.tick)
     held = sum(head.live for head in heads)
     return {
         "records": held,

@@ -15,7 +15,7 @@ from storage.formats import keys
 from storage.formats.keys import SEQUENCE_BYTES
 from storage.indexes.check import IndexCheck
 from storage.indexes.entries import Index
-from storage.search.segments import Head, Segment, fresh_ids, heads
+from storage.search.segments import Head, Segment, heads_of, marked_ids
 from storage.txn.transaction import Transaction
 
 _PACE: Final = 64
@@ -32,12 +32,12 @@ def current_and_fresh(
 ) -> tuple[list[Head], set[bytes]]:
     """Return the segments that are read, and the ids of all records that are fresh or in others."""
     fresh: set[bytes] = set()
-    for ids in fresh_ids(tx.scan, index.entries):
+    for ids in marked_ids(tx, index.entries):
         hold(len(ids) * _ID_BYTES)
         fresh.update(ids)
         tick()
     current = []
-    for head in heads(tx.scan, index.entries):
+    for head in heads_of(tx, index.entries):
         if is_current(head):
             current.append(head)
         else:

@@ -3,22 +3,25 @@
 A fold reads a view of the engine, takes the content of records in slices, and writes the keys of a
 new segment straight to the engine, without a commit. Nobody sees them before the head is there. The
 batch with the head also marks these records deleted in older segments, or removes the segments of a
-merge. Markers go afterwards, each only if its record has not changed since the view. A record with
-a marker is read itself, so in between it counts once.
+merge. It removes the markers that the view has, but those that commits have put since
+(`storage/txn/marked_records.py`).
 
 Invariant: a record without a marker has at most one live entry in all segments, which holds its
-present content. It survives a crash after any batch, since the engine keeps batches in their order:
-a segment without a head is removed by the next fold, markers that stayed are folded again.
+present content. It survives a crash after any batch: a segment without a head is removed by the
+next fold, which finds all markers as they were.
 
-A fold may not write while a large commit is applied in parts: its markers are in the engine before
+A fold may not begin while a large commit is applied in parts: its markers are in the engine before
 its records are, and would be removed for the old records.
+
+The markers go by one deletion of their range, from its very start, and those that stay are put
+again. A scan steps over each key that was deleted alone, and seeks at each range that was deleted;
+deletions of the same range count as one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final
 
 from storage.engine.engine import Engine, EngineSnapshot
@@ -38,6 +41,7 @@ from storage.search.segments import (
     heads,
     ranges,
 )
+from storage.txn.marked_records import IndexMarks, MarkedRecords
 
 BATCH_BYTES: Final = 32 * 1024
 """Bytes written to the engine in one step."""
@@ -61,10 +65,12 @@ Step = Iterator[object]
 class Fold:
     """Folds and merges of one store.
 
+    :ivar marked: markers that the ledger notes
     :ivar may_write: True if the engine takes a batch now, and no commit is applied in part
     """
 
     engine: Engine
+    marked: MarkedRecords
     contents: Contents
     may_write: Callable[[], bool]
 
@@ -95,9 +101,10 @@ class Fold:
         group = _to_merge(found, content)
         if group:
             return self._merge(index, content, found, group)
-        if next(fresh_ids(self.engine.scan, prefix), None) is not None:
-            return self._fold(index, content, found)
-        return None
+        marks = self.marked.of(prefix + FRESH)
+        if marks.keys is None and next(fresh_ids(self.engine.scan, prefix), None) is None:
+            marks.know(())
+        return self._fold(index, content, found) if marks.keys != {} else None
 
     def _index(self, key: bytes) -> Index | None:
         """Return a declared index of segments that is maintained, from the applied state."""
@@ -115,30 +122,37 @@ class Fold:
     # --- two ways to a segment --------------------------------------------------------------------
 
     def _fold(self, index: Index, content: Content, known: list[Head]) -> Step:
-        view = self.engine.snapshot()
+        while not self.may_write():
+            yield WAITS
+        # Nothing is applied between the two.
+        view, marks = self.engine.snapshot(), self.marked.of(index.entries + FRESH)
+        marks.begin_fold()
         try:
-            marked = (id for ids in fresh_ids(view.scan, index.entries) for id in ids)
             ids: list[bytes] = []
-            stamps: list[bytes | None] = []
-            for id in islice(marked, FOLD_RECORDS):
-                ids.append(id)
-                stamps.append(_stamp(view.get(_record(index, id))))
-                if len(ids) % _LOOKED == 0:
-                    yield None
-            builder, taken = yield from self._added(index, content, view, ids)
-            ids = ids[:taken]
-            older: dict[int, list[int]] = {}
+            for some in fresh_ids(view.scan, index.entries):
+                ids += some
+                if len(ids) > FOLD_RECORDS:
+                    break
+                yield None
+            builder, taken = yield from self._added(index, content, view, ids[:FOLD_RECORDS])
+            if taken < len(ids):
+                marks.limit_fold(marks.prefix + ids[taken])
+                ids = ids[:taken]
+            left: list[Head] = []
             for head in known:
                 segment = Segment(view.get, view.scan, index.entries, head)
+                older: list[int] = []
                 for at in range(0, len(ids), _LOOKED):
-                    numbers = segment.numbers(ids[at : at + _LOOKED])
-                    older.setdefault(head.number, []).extend(numbers)
+                    older += segment.numbers(ids[at : at + _LOOKED])
                     yield None
+                if older:
+                    left.append(head.without(older))
+                    yield None
+            view.close()
+            yield from self._written(index, content, builder, known, left, [], marks)
         finally:
             view.close()
-        left = [head.without(older[head.number]) for head in known if older.get(head.number)]
-        yield from self._written(index, content, builder, known, left, [])
-        yield from self._unmark(index, ids, stamps)
+            marks.end_fold()
 
     def _merge(self, index: Index, content: Content, known: list[Head], group: list[Head]) -> Step:
         view = self.engine.snapshot()
@@ -155,7 +169,7 @@ class Fold:
             assert taken == len(ids)
         finally:
             view.close()
-        yield from self._written(index, content, builder, known, [], group)
+        yield from self._written(index, content, builder, known, [], group, None)
 
     def _added(
         self,
@@ -194,9 +208,10 @@ class Fold:
         known: list[Head],
         changed: list[Head],
         gone: list[Head],
+        marks: IndexMarks | None,
     ) -> Step:
         """Write a segment and then its head, with changed heads of others and without those that
-        are gone."""
+        are gone. :param marks: markers of the fold; None: it is a merge"""
         prefix, number = index.entries, max((head.number for head in known), default=0) + 1
         batch, size = self.engine.batch(), 0
         # What a crash may have left of a segment that got no head.
@@ -211,6 +226,10 @@ class Fold:
                 batch, size = self.engine.batch(), 0
         if not (yield from self._write(index, batch)):
             return
+        if not (yield from self._writable(index)):
+            return
+        if marks is not None and self.marked.of(marks.prefix) is not marks:
+            return
         batch = self.engine.batch()
         if len(builder):
             head = builder.head(number, content.digest)
@@ -220,44 +239,28 @@ class Fold:
         for head in gone:
             for start, end in ranges(prefix, head.number):
                 batch.delete_range(start, end)
-        yield from self._write(index, batch)
-
-    def _unmark(self, index: Index, ids: Sequence[bytes], stamps: Sequence[bytes | None]) -> Step:
-        """Remove the markers of records that are as they were read."""
-        prefix = index.entries + FRESH
-        for at in range(0, len(ids), _LOOKED):
-            while not self.may_write():
-                yield WAITS
-            batch = self.engine.batch()
-            some = ids[at : at + _LOOKED]
-            # Read and written without a pause between: no commit is applied meanwhile.
-            kept = [
-                _stamp(self.engine.get(_record(index, id))) == stamp
-                for id, stamp in zip(some, stamps[at:], strict=False)
-            ]
-            start, end = prefix + some[0], prefix + some[-1] + b"\0"
-            between = sum(len(pairs) for pairs in self.engine.scan(start, end))
-            # One deletion for all: a scan of the markers passes over each that was deleted alone.
-            if all(kept) and between == len(some):
-                batch.delete_range(start, end)
-            else:
-                for id, is_same in zip(some, kept, strict=True):
-                    if is_same:
-                        batch.delete(prefix + id)
-            if not self._still(index):
-                return
-            self.engine.write(batch, self.engine.applied)
-            yield None
+        if marks is not None:
+            batch.delete_range(marks.prefix, marks.end)
+            for key in marks.late or ():
+                batch.put(key, b"")
+        self.engine.write(batch, self.engine.applied)
+        if marks is not None:
+            marks.remove()
+        self.marked.changed(self.marked.of(prefix + FRESH))
 
     def _write(self, index: Index, batch: Any) -> Any:
         """Write a batch when the engine takes it. Return False if the index is gone."""
-        while not self.may_write():
-            yield WAITS
-        if not self._still(index):
+        if not (yield from self._writable(index)):
             return False
         self.engine.write(batch, self.engine.applied)
         yield None
         return True
+
+    def _writable(self, index: Index) -> Any:
+        """Wait until the engine takes a batch. Return False if the index is gone."""
+        while not self.may_write():
+            yield WAITS
+        return self._still(index)
 
 
 def _to_merge(known: list[Head], content: Content) -> list[Head]:
@@ -284,10 +287,6 @@ def _to_merge(known: list[Head], content: Content) -> list[Head]:
 
 def _record(index: Index, id: bytes) -> bytes:
     return keys.record_prefix(*keys.index_table(index.key)) + id
-
-
-def _stamp(value: bytes | None) -> bytes | None:
-    return None if value is None else value[:SEQUENCE_BYTES]
 
 
 def _head_key(prefix: bytes, number: int) -> bytes:

@@ -407,15 +407,45 @@ def heads(scan: Scan, prefix: bytes) -> list[Head]:
     ]
 
 
+def heads_of(tx: Transaction, prefix: bytes) -> list[Head]:
+    """Return the heads of an index as a transaction sees them, in the order of their numbers.
+
+    Those of the newest state are kept from one statement to the next.
+    """
+    start, end = keys.within(prefix + HEAD)
+    marks = tx.marks(prefix + FRESH)
+    known = None if marks is None else _heads.get((marks.name, marks.version))
+    if known is None:
+        known = [
+            (key, read_head(prefix, key, value))
+            for pairs in tx.scan_applied(start, end)
+            for key, value in pairs
+        ]
+        if marks is not None:
+            size = sum(_HEAD_BYTES + head.deleted.bit_length() // 8 for _, head in known)
+            _heads.keep((marks.name, marks.version), known, size)
+    # A commit may have dropped the index.
+    rows = tx.scan_over(iter([known] if known else ()), start, end)
+    return [head for pairs in rows for _, head in pairs]
+
+
+HEADS_BYTES: Final = 8 * 1024 * 1024
+"""Memory of the decoded heads of indexes."""
+_HEAD_BYTES: Final = 500
+"""Memory of a head beside its set of deleted records, about."""
+_heads: Final[BoundedCache[list[tuple[bytes, Head]]]] = BoundedCache(HEADS_BYTES, large_part=2)
+"""Heads of indexes with their keys, by the index and the version of its last change."""
+
+
 def live_count(scan: Scan, prefix: bytes) -> int:
     """Return the number of records in the segments of an index."""
     return sum(head.live for head in heads(scan, prefix))
 
 
-def count_fresh(scan: Scan, prefix: bytes, tick: Tick) -> int:
+def count_fresh(tx: Transaction, prefix: bytes, tick: Tick) -> int:
     """Return the number of marked records."""
     found = 0
-    for ids in fresh_ids(scan, prefix):
+    for ids in marked_ids(tx, prefix):
         found += len(ids)
         tick()
     return found
@@ -427,7 +457,7 @@ def fresh_backlog(tx: Transaction, records: bytes, prefix: bytes, tick: Tick) ->
     :param records: prefix of the records of the table
     """
     count, some = 0, list[bytes]()
-    for ids in fresh_ids(tx.scan, prefix):
+    for ids in marked_ids(tx, prefix):
         count += len(ids)
         some += ids[: WEIGHED - len(some)]
         tick()
@@ -440,10 +470,23 @@ WEIGHED: Final = 500
 
 
 def fresh_ids(scan: Scan, prefix: bytes) -> Iterator[list[bytes]]:
-    """Yield the ids of marked records in order, in lists.
+    """Yield the ids of the marked records that a scan finds in order, in lists."""
+    return _ids(scan(*keys.within(prefix + FRESH)), prefix)
 
-    In a transaction the range joins the read set: text that another commit changes is a conflict.
+
+def marked_ids(tx: Transaction, prefix: bytes) -> Iterator[list[bytes]]:
+    """Yield the ids of marked records as a transaction sees them in order, in lists. There may be
+    others among them, whose markers it does not see.
+
+    The range joins the read set: text that another commit changes is a conflict.
     """
+    marks = tx.marks(prefix + FRESH)
+    known = None if marks is None else marks.rows()
+    whole = keys.within(prefix + FRESH)
+    return _ids(tx.scan(*whole) if known is None else tx.scan_over(iter(known), *whole), prefix)
+
+
+def _ids(rows: Iterator[list[Pair]], prefix: bytes) -> Iterator[list[bytes]]:
     start = len(prefix) + len(FRESH)
-    for pairs in scan(*keys.within(prefix + FRESH)):
+    for pairs in rows:
         yield [key[start:] for key, _ in pairs]

@@ -10,6 +10,7 @@ PUBLIC = (
     "ids",
     "latest",
     "ledger",
+    "marked_records",
     "priority_lock",
     "read_set",
     "replay",

@@ -11,13 +11,16 @@ registers of paused transactions and pinned snapshots. Only the ledger advances 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from protocol.environment import Rng
 from storage.columns.projections import Projections
 from storage.engine.engine import Engine, EngineSnapshot
+from storage.formats.keys import Range
 from storage.txn.catalog_cache import CatalogCache
 from storage.txn.ids import RolledBackIds
+from storage.txn.marked_records import MarkedRecords
 from storage.txn.read_set import ReadSet
 from storage.txn.tickets import RollBacks
 from storage.txn.validation import CommitValidator
@@ -58,6 +61,8 @@ class CommittedState:
         self.conflicts = CommitValidator()
         self.projections = Projections()
         """Column projections of records that the engine has."""
+        self.marked = MarkedRecords()
+        """Fresh markers that the engine has."""
         self.paused: dict[ReadSet, list[WriteSet]] = {}
         """Write sets that each paused transaction reads through, newest first."""
         self.moments: set[Pinned] = set()
@@ -72,6 +77,20 @@ class CommittedState:
     def users_version(self) -> int:
         """Sequence of the last commit that changed users or grants."""
         return self.catalog_cache.users_since
+
+    def note_applied(
+        self, written: Iterable[bytes], ranges: Sequence[Range], sequence: int
+    ) -> None:
+        """Note what a commit changes in the engine, for all that follows it in memory.
+
+        :param written: keys that are written or deleted, after the ranges
+        """
+        if self.projections.tables:
+            self.projections.note_ranges(ranges)
+            self.projections.note(written, sequence)
+        if self.marked.indexes:
+            self.marked.note_ranges(ranges)
+            self.marked.note(written)
 
     def freeze(self, reads: ReadSet) -> tuple[EngineSnapshot, list[WriteSet]]:
         """Freeze the state that a pausing transaction reads.

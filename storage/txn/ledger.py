@@ -433,11 +433,8 @@ class Ledger:
             return self._apply_large(write_sets[0])
         batch = self.state.engine.batch()
         _apply_together(write_sets, batch)
-        projections = self.state.projections
-        if projections.tables:
-            for write_set in write_sets:
-                projections.note_ranges(write_set.ranges)
-                projections.note(write_set.writes, write_set.sequence)
+        for write_set in write_sets:
+            self.state.note_applied(write_set.writes, write_set.ranges, write_set.sequence)
         self._write_applied(batch, write_sets)
         return self._has_more()
 
@@ -468,9 +465,8 @@ class Ledger:
 
     def _apply_large(self, write_set: WriteSet) -> bool:
         batch, begun, writes = self.state.engine.batch(), self._part_at, write_set.writes
-        projections = self.state.projections
         if begun == 0:
-            projections.note_ranges(write_set.ranges)
+            self.state.note_applied((), write_set.ranges, write_set.sequence)
             write_set.apply_ranges(batch)
             self._part_of = list(
                 write_set.ordered() if write_set.built else writes
@@ -484,7 +480,7 @@ class Ledger:
         if write_set.entries:
             first = at < count
             part = [key for key in looked if (key[TAG_AT] == INDEX_ENTRY) is first]
-        projections.note(part, write_set.sequence)
+        self.state.note_applied(part, (), write_set.sequence)
         apply_writes([(key, writes[key]) for key in part], write_set.sequence, batch)
         if at + len(looked) < 2 * count:
             # Incomplete: note the frame as begun, and leave `applied` at the commit before.

@@ -31,6 +31,8 @@ class PinnedSnapshot:
         """Log time (µs) of its creation, which `time::now()` returns in it."""
         # The engine is never ahead of the commit index, so its snapshot fits as it is.
         self.view = state.engine.snapshot()
+        self.folded = state.marked.version
+        """Version of the changes by folds that the view has."""
         # Later pending commits may still be rolled back.
         self.write_sets = [
             one for one in reversed(state.flight.write_sets) if one.sequence <= self.sequence
@@ -85,6 +87,7 @@ class _Reading(Transaction):
         self._moment = moment
         self._view = moment.view
         self._frozen = moment.write_sets
+        self._folded = moment.folded
         self.released = moment.sequence
 
     def _changing(self) -> WriteSet:

@@ -31,6 +31,7 @@ from storage.txn.appends import Append, Mark
 from storage.txn.catalog_cache import CachedLookup
 from storage.txn.committed_state import CommittedState
 from storage.txn.ids import RolledBackIds
+from storage.txn.marked_records import IndexMarks
 from storage.txn.read_set import ReadSet
 from storage.txn.tickets import CommitTicket
 from storage.txn.write_set import UNCHANGED, Overlay, WriteSet, lookup
@@ -132,6 +133,8 @@ class Transaction:
     """Functions that make a key's final value from the written one and `time`; see `put_time`."""
     _view: EngineSnapshot | None = None
     _frozen: Sequence[WriteSet] = ()
+    _folded = 0
+    """Version of the changes by folds that the view has, see `MarkedRecords.version`."""
     _gone: dict[bytes, int]
     """Previous sequences of deleted records; exists from the first change on."""
 
@@ -257,6 +260,20 @@ class Transaction:
         """
         if start >= end:
             return iter(())
+        return self.scan_over(self.scan_applied(start, end, reverse), start, end, reverse)
+
+    def scan_applied(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[Pair]]:
+        """Scan the pairs that the engine has, without pending and own changes: see `scan_over`."""
+        engine = self._engine if self._view is None else self._view
+        return engine.scan(start, end, reverse)
+
+    def scan_over(
+        self, rows: Iterator[list[Any]], start: bytes, end: bytes, reverse: bool = False
+    ) -> Iterator[list[Any]]:
+        """Merge pending and own changes into the rows of a range, as `scan` does.
+
+        :param rows: keys of `scan_applied`, with any values
+        """
         # The whole range at once: a reader that stops early only risks a false conflict.
         self._reads.add_range(start, end)
         if self._view is not None:
@@ -264,10 +281,8 @@ class Transaction:
             # Oldest first: each write set lies over those before it.
             for write_set in reversed(self._frozen):
                 over.lay(write_set, start, end)
-            rows = self._view.scan(start, end, reverse)
         else:
             over = self._flight.overlay(start, end) if self._flight.write_sets else Overlay()
-            rows = self._engine.scan(start, end, reverse)
         if over.newest > self.saw:
             self.saw = over.newest
         # Last: its own changes lie over all committed ones.
@@ -291,6 +306,14 @@ class Transaction:
     def projections(self) -> Projections:
         """Column projections of the records that the engine has."""
         return self._state.projections
+
+    def marks(self, prefix: bytes) -> IndexMarks | None:
+        """Return the fresh markers of an index in memory. None: not followed, or a fold has
+        changed the index since the state that is read. :param prefix: of the markers"""
+        state = self._state.marked
+        found = state.indexes.get(prefix)
+        folded = state.version if self._view is None else self._folded
+        return found if found is not None and found.version <= folded else None
 
     @property
     def applied(self) -> int:
@@ -680,6 +703,7 @@ class Transaction:
         on."""
         if self._view is None and not self._reads.ended:
             self._view, self._frozen = self._state.freeze(self._reads)
+            self._folded = self._state.marked.version
 
     def first_effects(self) -> list[Effect]:
         """Return the effects at the head of its frame: range deletes and index builds."""

@@ -46,6 +46,7 @@ from storage.search import segments
 from storage.search.checking import check_text
 from storage.search.folding import Fold
 from storage.search.segments import Segment
+from storage.txn import marked_records
 from storage.txn.ledger import Ledger
 from storage.txn.transaction import Transaction
 from tests.storage.books import is_part_settled
@@ -233,7 +234,9 @@ class TextBook(IndexBook):
                 ledger = self.ledger
                 with self.begin_transaction() as tx:
                     found = self.table(tx).indexes
-                fold = Fold(self.engine, content_of, partial(may_write, ledger))
+                fold = Fold(
+                    self.engine, ledger.state.marked, content_of, partial(may_write, ledger)
+                )
                 works = (fold.work(index.key) for index in found)
                 self.work = next((one for one in works if one is not None), None)
                 if self.work is None:
@@ -352,6 +355,8 @@ def run_history(seed: int) -> list[str]:
         patch.object(storage.search.folding, "FOLD_RECORDS", rng.choice([3, 1_000])),
         patch.object(storage.search.folding, "STEP_RECORDS", rng.choice([1, 4])),
         patch.object(storage.search.folding, "MERGED", rng.choice([2, 4])),
+        patch.object(marked_records, "LATE", rng.choice([2, 1_000])),
+        patch.object(marked_records, "KNOWN", rng.choice([6, 1_000])),
         patch.object(storage.search.folding, "BATCH_BYTES", rng.choice([64, 4_096])),
         patch.object(segments, "CHUNK", rng.choice([2, 256])),
         patch.object(actors.scripts.text_index, "_FIRST", rng.choice([1, 3])),

@@ -27,6 +27,8 @@ from storage.records.records import RecordChanges
 from storage.search.folding import Fold
 from storage.search.segments import Head, Segment
 from storage.txn.ledger import Ledger
+from storage.txn.marked_records import IndexMarks, MarkedRecords
+from storage.txn.transaction import Transaction
 from tests.storage.books import digests
 from tests.storage.search.history import TextBook, asked, may_write, run_history
 from tests.sweeps import share
@@ -58,6 +60,10 @@ def _without_markers(self: IndexMaintainer, *arguments: Any) -> None:
         DELETE(self, *arguments)
 
 
+def _of_any_state(self: Transaction, prefix: bytes) -> IndexMarks | None:
+    return self._state.marked.indexes.get(prefix)
+
+
 def _count_deleted(self: SegmentSearch, live: Any, leaves: Any, known: Statistics) -> None:
     COUNT(self, np.ones_like(live), leaves, known)
 
@@ -71,16 +77,25 @@ FAULTS: dict[str, tuple[int, Any]] = {
         0, lambda: patch.object(FreshMarkers, "moved", _no_marker_at_a_delete),
     ),
     "no markers of records that are deleted together": (
-        0, lambda: patch.object(IndexMaintainer, "delete_together", _without_markers),
+        2, lambda: patch.object(IndexMaintainer, "delete_together", _without_markers),
     ),
     "a marker removed under a newer record": (
-        0, lambda: patch.object(storage.search.folding, "_stamp", lambda value: b""),
+        0, lambda: patch.object(MarkedRecords, "note", lambda self, written: None),
+    ),
+    "segments of a newer state than is read": (
+        0, lambda: patch.object(Transaction, "marks", _of_any_state),
+    ),
+    "markers of commits beside a fold that are not known": (
+        0, lambda: patch.object(IndexMarks, "remove", lambda self: self.know(())),
+    ),
+    "a fold that removes the markers of others": (
+        1, lambda: patch.object(IndexMarks, "limit_fold", lambda self, end: None),
     ),
     "deleted bits not set": (
         0, lambda: patch.object(Head, "without", lambda self, numbers: self),
     ),
     "a merge that keeps deleted records": (
-        0,
+        1,
         lambda: patch.object(
             Segment, "live_ids",
             lambda self: LIVE_IDS(
@@ -114,7 +129,7 @@ def test_a_planted_fault_is_seen(fault: str) -> None:
     with plant():
         try:
             wrong = run_history(seed)
-        except (AssertionError, IndexError) as failed:
+        except (AssertionError, IndexError, ValueError) as failed:
             wrong = [repr(failed)]
     assert wrong
 

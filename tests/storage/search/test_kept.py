@@ -1,10 +1,13 @@
-"""Decoded parts of segments that are kept never stand for another segment."""
+"""What is kept of segments and markers never stands for another state, and folds keep it short."""
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import patch
 
 from protocol import order
+from storage.formats import keys
+from storage.indexes.fresh_markers import FRESH
 from storage.records import records
 from storage.search import segments
 from storage.search.segments import Head, SegmentBuilder
@@ -57,3 +60,60 @@ def test_equal_digests_of_other_contents_are_seen() -> None:
 
     with patch.object(SegmentBuilder, "head", same):
         assert _replaced()[1] == ["other ids", "other lengths"]
+
+
+def test_folds_remove_markers_by_the_same_range_each_time() -> None:
+    store = TextBook()
+    store.define_text()
+    store.settle()
+    batches: list[Any] = []
+
+    def recorded() -> Any:
+        batches.append(batch())
+        return batches[-1]
+
+    batch = store.engine.batch
+    with store.begin_transaction() as tx:
+        start = store.table(tx).indexes[0].entries + FRESH
+    whole = keys.within(start)
+    with patch.object(store.engine, "batch", recorded):
+        for round in range(3):
+            for id in (round, 30 - round):
+                store.put(id, a="tin")
+            store.settle()
+    changes = [one for batch in batches for one in batch.changes if one[0].startswith(start)]
+    # RocksDB seeks once for all of them. Single deletions it would step over one by one.
+    assert [(key, end) for key, end, _ in changes if end is not None] == [whole] * 3
+    assert all(value is not None for _, end, value in changes if end is None)
+
+
+def test_statements_scan_no_markers_and_decode_no_heads_again() -> None:
+    store = TextBook()
+    store.define_text()
+    for id in range(3):
+        store.put(id, a="tin")
+    store.settle()
+
+    def ids(query: str) -> tuple[list[bytes], int]:
+        with store.begin_transaction() as tx:
+            table = store.table(tx)
+            start, end = keys.within(table.indexes[0].entries)
+            scan, scans = store.engine.scan, 0
+
+            def counted(low: bytes, high: bytes, reverse: bool = False) -> Any:
+                nonlocal scans
+                scans += start <= low < end
+                return scan(low, high, reverse)
+
+            with patch.object(store.engine, "scan", counted):
+                return list(asked(tx, table, query).search.ids()), scans
+
+    every = [order.encode(id) for id in range(4)]
+    assert ids("tin") == (every[:3], 1)
+    assert ids("tin") == (every[:3], 0)
+    store.put(3, a="tin")
+    assert ids("tin") == (every, 0)
+    store.durable()
+    assert ids("tin") == (every, 0)
+    store.settle()
+    assert ids("tin") == (every, 1)
