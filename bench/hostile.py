@@ -31,7 +31,7 @@ from urllib import error, request
 from rich.console import Console
 from rich.table import Table
 
-from bench import analytics, sales
+from bench import analytics, articles, sales
 from bench.nodes import NAMESPACE, NodeProcess, define_place
 from bench.processes import MEASURED
 from bench.watched import HELD, STACK, STACKS_SECONDS
@@ -434,6 +434,82 @@ async def scans(guest: Guest) -> AsyncIterator[str]:
     yield counted([
         await outcome(client.run(scan.node)) for _ in range(SCANS) for scan in analytics.SCANS
     ])  # fmt: skip
+
+
+# --- many texts -----------------------------------------------------------------------------------
+
+TEXT_INDEX: Final = (
+    "DEFINE ANALYZER OVERWRITE en TOKENIZERS class FILTERS lowercase, snowball(english);"
+    "DEFINE TABLE article; DEFINE INDEX text ON article FIELDS body FULLTEXT ANALYZER en"
+)
+SEARCHES: Final = ("zymology", "see", "copper OR tin OR zinc", '"one of the"', "cop*", "coper~")
+
+
+async def _write_texts(client: AsyncClient, count: int) -> None:
+    """Write articles into a new table, in parts. Generated ones repeat those that there are."""
+    await outcome(client.run("DROP TABLE article"))  # of an earlier input
+    await client.run(TEXT_INDEX)
+    known = articles.articles(count)
+    for start in range(0, count, TEXTS):
+        numbers = range(start, min(start + TEXTS, count))
+        rows = [{"id": number, "body": known[number % len(known)][1]} for number in numbers]
+        await client.run("INSERT INTO article $rows RETURN NONE", {"rows": rows})
+
+
+TEXTS: Final = 1_000
+"""Articles of a script."""
+
+
+async def _folded(client: AsyncClient) -> None:
+    """Wait until no article is fresh."""
+    while True:
+        info = await client.query("INFO FOR INDEX text ON article")
+        if info["state"] == "ready" and not info["fresh"]["records"]:
+            return
+        await asyncio.sleep(EVERY_SECONDS * 10)
+
+
+@hostile("articles written and folded")
+async def folds(guest: Guest) -> AsyncIterator[str]:
+    """Write many articles, whose folds and merges begin meanwhile."""
+    client = await guest.connected()
+    yield ""
+    await _write_texts(client, guest.rows)
+    await _folded(client)
+    yield "folded"
+
+
+@hostile("index of articles built again")
+async def text_builds(guest: Guest) -> AsyncIterator[str]:
+    """Rebuild the index of many articles."""
+    client = await guest.connected()
+    await _write_texts(client, guest.rows)
+    await _folded(client)
+    yield ""
+    await client.run("REBUILD INDEX text ON article")
+    await _folded(client)
+    yield "folded"
+
+
+@hostile("searches beside writes")
+async def text_searches(guest: Guest) -> AsyncIterator[str]:
+    """Search many articles for words, phrases and beginnings, while others change."""
+    client, writer = await guest.connected(), await guest.connected()
+    await _write_texts(client, guest.rows)
+    await _folded(client)
+    yield ""
+    best = (
+        "SELECT id, search::score() AS score FROM article WHERE body @@ $query"
+        " ORDER BY score DESC LIMIT 10"
+    )
+    found, over, number = [], time.monotonic() + guest.seconds, 0
+    while time.monotonic() < over:
+        number += 1
+        changed = {"id": RecordId("article", number % guest.rows), "body": f"tin and zinc {number}"}
+        written = writer.run("UPDATE $id SET body = $body RETURN NONE", changed)
+        asked = (client.run(best, {"query": query}) for query in SEARCHES)
+        found += await asyncio.gather(*map(outcome, (written, *asked)))
+    yield counted(found)
 
 
 @dataclass

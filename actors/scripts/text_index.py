@@ -272,14 +272,16 @@ class TextIndex(IndexSnapshot):
         if self.query is None:
             return 0, iter(())
         parts = list(self._scores(None))
-        return sum(len(part) for _, part in parts), self._in_order(parts, max(most, _FIRST))
+        return sum(len(part) for _, part in parts), self._in_order(parts, most)
 
     def _in_order(
         self, parts: list[tuple[_Segment | None, Scored]], most: int
     ) -> Iterator[list[bytes]]:
-        """Yield ids in lists. A million records may have one score, so runs of the segments are
-        merged, and nothing is sorted at once."""
+        """Yield ids in lists, the first of which has as many as are probably taken. A million
+        records may have one score, so runs of the segments are merged, and nothing is sorted at
+        once."""
         before, tick = inf, self.tick
+        step, most = max(min(most, FEW), 1), max(most, _FIRST)
         left = sum(len(part) for _, part in parts)
         while left:
             low = bound([part for _, part in parts], before, most, tick)
@@ -289,7 +291,8 @@ class TextIndex(IndexSnapshot):
                 left -= len(at)
                 runs.append(zip(values(-scores, tick), self._ids(segment, at), strict=True))
             merged = merge(*runs)
-            while some := list(islice(merged, FEW)):
+            while some := list(islice(merged, step)):
+                step = FEW
                 self._ranked.update((id, -score) for score, id in some)
                 self.memory.held += len(some) * ID_BYTES
                 tick()

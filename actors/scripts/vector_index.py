@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 Passing = Callable[[list[Pair]], list[Pair]]
 """Returns the records that satisfy the other conditions of a statement."""
-_FIRST: Final = 64
+_FIRST: Final = 32
 """Fewest records that are put in the order of their distances at once."""
 _MORE: Final = 4
 """Records that are read at first beyond the number that is wanted."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import sys
 from decimal import Decimal
 from operator import mul
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from language.env import Env
 from language.functions.table import function
@@ -16,13 +16,15 @@ from protocol import limits
 from protocol.errors import BadRequest, NumberTooLarge, TooLarge, TypeRefused
 from protocol.values import type_name
 
+_NUMBERS: Final = frozenset({int, float, Decimal})
+
 
 def _floats(items: list[Any], env: Env) -> list[float]:
     found: list[float] = []
     for part in slices(items, env):
-        for item in part:
-            if type(item) not in (int, float, Decimal):
-                raise TypeRefused(f"a vector is an array of numbers, not {type_name(item)}")
+        if not set(map(type, part)) <= _NUMBERS:
+            other = next(item for item in part if type(item) not in _NUMBERS)
+            raise TypeRefused(f"a vector is an array of numbers, not {type_name(other)}")
         found += map(float, part)
     return found
 
@@ -40,14 +42,10 @@ def _pair(env: Env, left: list[Any], right: list[Any]) -> tuple[list[float], lis
     return _floats(left, env), _floats(right, env)
 
 
-def _products(env: Env, left: list[float], right: list[float]) -> Iterator[float]:
-    for one, two in zip(slices(left, env), slices(right, env), strict=True):
-        yield from map(mul, one, two)
-
-
 def _dot(env: Env, left: list[float], right: list[float]) -> float:
+    env.tick(len(left))
     try:
-        return finite(math.fsum(_products(env, left, right)))
+        return finite(math.fsum(map(mul, left, right)))
     except (OverflowError, ValueError):  # sum overflowed, or two infinite products
         raise NumberTooLarge("a float is out of range") from None
 
@@ -120,4 +118,8 @@ def _direction(vector: list[float], env: Env) -> list[float]:
     if largest == 0.0:
         raise BadRequest("vector::cosine takes no vector of length zero")
     power = -math.frexp(largest)[1]
-    return [math.ldexp(part, power) for some in slices(vector, env) for part in some]
+    if power > sys.float_info.max_exp - 1:
+        return [math.ldexp(part, power) for part in vector]
+    # A product by a power of two is rounded as `ldexp` does it, and takes a quarter of the time.
+    factor = 2.0**power
+    return [part * factor for part in vector]

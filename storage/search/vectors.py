@@ -15,6 +15,7 @@ numpy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +31,9 @@ VECTORS: Final = POSTINGS
 LISTS: Final = LENGTHS
 PART_BYTES: Final = 64 * 1024
 """Size of a part, at most."""
+JOINED_BYTES: Final = 1024 * 1024
+"""Size of a list, at most, whose parts are joined in memory: each call of numpy takes microseconds.
+"""
 FORMAT: Final = b"1"
 """Form of the segments: those of another form are read by nobody."""
 RERANKED: Final = 4
@@ -164,24 +168,38 @@ class VectorSegment:
         return self._lists
 
     def parts(self, number: int) -> Iterator[VectorPart]:
-        """Yield the vectors of a list."""
+        """Yield the vectors of a list, which is one part if that is small."""
+        options, count = self._options, self.lists().get(number, 0)
+        # Not with I8: each part of I8 has a scale of its own.
+        if options.type == "F32" and PART_BYTES < 4 * count * options.dimension <= JOINED_BYTES:
+            yield self.segment.kept((VECTORS, number), partial(self._joined, number))
+        else:
+            yield from self._parts(number, self._kept_part)
+
+    def _joined(self, number: int) -> tuple[VectorPart, int]:
+        parts = list(self._parts(number, lambda key: self._part(key)[0]))
+        if not parts:
+            return read_part(b"", self._options), 0
+        rows = np.concatenate([part.rows for part in parts])
+        numbers = np.concatenate([part.numbers for part in parts])
+        return VectorPart(numbers, rows, 1.0), numbers.nbytes + rows.nbytes
+
+    def _parts(self, number: int, read: Callable[[bytes], VectorPart]) -> Iterator[VectorPart]:
         left, part = self.lists().get(number, 0), 0
         while left > 0:
-            found = self._part(number, part)
+            found = read(number.to_bytes(2, "big") + part.to_bytes(2, "big"))
             if not len(found.numbers):
                 return
             yield found
             left -= len(found.numbers)
             part += 1
 
-    def _part(self, number: int, part: int) -> VectorPart:
-        key = number.to_bytes(2, "big") + part.to_bytes(2, "big")
+    def _kept_part(self, key: bytes) -> VectorPart:
+        return self.segment.kept((VECTORS, key), partial(self._part, key))
 
-        def decode() -> tuple[VectorPart, int]:
-            raw = self.segment.get(VECTORS, key)
-            return read_part(raw, self._options), len(raw) * 2 if raw else 0
-
-        return self.segment.kept((VECTORS, key), decode)
+    def _part(self, key: bytes) -> tuple[VectorPart, int]:
+        raw = self.segment.get(VECTORS, key)
+        return read_part(raw, self._options), len(raw) * 2 if raw else 0
 
 
 def read_part(raw: bytes, options: VectorOptions) -> VectorPart:

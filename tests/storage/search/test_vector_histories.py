@@ -9,11 +9,11 @@ from unittest.mock import patch
 
 import pytest
 
-import storage.search.folding
 from actors.scripts.index_snapshot import IndexSnapshot
 from storage.indexes.fresh_markers import FreshMarkers
 from storage.search.segments import Head, Segment
 from storage.search.vectors import Compared, VectorBuilder, VectorSegment
+from storage.txn.marked_records import MarkedRecords
 from tests.storage.search.vector_history import run_history
 from tests.sweeps import share
 
@@ -58,7 +58,7 @@ DISTANCES, LIVE_IDS, LIVE = Compared.distances, Segment.live_ids, IndexSnapshot.
 FAULTS: dict[str, Callable[[], Any]] = {
     "no marker at a delete": lambda: patch.object(FreshMarkers, "moved", _no_marker_at_a_delete),
     "a marker removed under a newer record": lambda: patch.object(
-        storage.search.folding, "_stamp", lambda value: b""
+        MarkedRecords, "note", lambda self, written: None
     ),
     "deleted bits not set": lambda: patch.object(Head, "without", lambda self, numbers: self),
     "a merge that keeps deleted records": lambda: patch.object(

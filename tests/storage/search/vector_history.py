@@ -34,6 +34,7 @@ from storage.records import index_builds, records
 from storage.records.records import RecordChanges
 from storage.search import centroids, segments
 from storage.search.vector_checking import check_vectors
+from storage.txn import marked_records
 from storage.txn.transaction import Transaction
 from tests.storage.search.history import IDS, TextBook, live_ids, reach_disk, run_of
 
@@ -204,6 +205,8 @@ def run_history(seed: int) -> list[str]:
         patch.object(storage.search.folding, "MERGED", rng.choice([2, 4])),
         patch.object(storage.search.folding, "BATCH_BYTES", rng.choice([64, 4_096])),
         patch.object(storage.search.vectors, "PART_BYTES", rng.choice([30, 65_536])),
+        patch.object(storage.search.vectors, "JOINED_BYTES", rng.choice([60, 65_536])),
+        patch.object(marked_records, "LATE", rng.choice([2, 1_000])),
         patch.object(segments, "CHUNK", rng.choice([2, 256])),
         patch.object(actors.scripts.vector_index, "_FIRST", rng.choice([1, 64])),
         patch.object(actors.scripts.vector_index, "FEW", rng.choice([1, 64])),
