@@ -47,6 +47,9 @@ class Source(Protocol):
     def lengths(self, field: int) -> Numbers:
         """Return the number of words of each record in a field."""
 
+    def totals(self, field: int) -> tuple[int, int]:
+        """Return the number of all records with words in a field, and of all their words."""
+
 
 Recount = Callable[[int, int, Phrase], int]
 """Returns the occurrences of a phrase in a record, by its number and a field, from its text."""
@@ -182,13 +185,15 @@ class SegmentSearch:
 
     def count(self, live: Mask, leaves: Sequence[Leaf], known: Statistics) -> None:
         """Count the live records, and those among them that have some leaves."""
-        dead = ~live
-        whole = not dead.any()
+        whole = bool(live.all())
         for field in range(self._fields):
-            lengths = self.source.lengths(field)
-            lengths = lengths if whole else lengths[live]
-            known.records[field] += int(np.count_nonzero(lengths))
-            known.words[field] += int(lengths.sum())
+            if whole:
+                records, words = self.source.totals(field)
+            else:
+                lengths = self.source.lengths(field)[live]
+                records, words = int(np.count_nonzero(lengths)), int(lengths.sum())
+            known.records[field] += records
+            known.words[field] += words
             for leaf in leaves:
                 numbers = self.hits(leaf, field)[0]
                 some = len(numbers) if whole else int(np.count_nonzero(live[numbers]))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +25,14 @@ from storage.search.segments import (
 
 Numbers = npt.NDArray[np.int64]
 Hits = tuple[Numbers, Numbers]
+_TOTALS_BYTES: Final = 200
+"""Memory of the totals of a field."""
 
 
 def live_records(head: Head) -> npt.NDArray[np.bool_]:
     """Return True for each record of a segment that is not deleted."""
+    if not head.deleted:
+        return np.ones(head.records, np.bool_)
     bits = head.deleted.to_bytes((head.records + 7) // 8, "little")
     deleted = np.unpackbits(np.frombuffer(bits, np.uint8), count=head.records, bitorder="little")
     found: npt.NDArray[np.bool_] = deleted == 0
@@ -78,6 +83,17 @@ class SegmentArrays:
                 (LENGTHS, field), partial(self._read_lengths, field)
             )
         return found
+
+    def totals(self, field: int) -> tuple[int, int]:
+        """Return the number of all records with words in a field, and of all their words."""
+        return self.segment.kept((LENGTHS, field, "totals"), partial(self._read_totals, field))
+
+    def _read_totals(self, field: int) -> tuple[tuple[int, int], int]:
+        lengths = self.lengths(field)
+        # Of an index that was dropped in between there are none.
+        return (int(np.count_nonzero(lengths)), int(lengths.sum())), _TOTALS_BYTES * len(
+            lengths[:1]
+        )
 
     def _read_lengths(self, field: int) -> tuple[Numbers, int]:
         raw = self.segment.value(LENGTHS, field)
