@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from actors.scripts import access_paths
+from actors.scripts.access import AccessPath
 from language import compile, planner
 from protocol import order
 from protocol.order import encode
@@ -96,7 +97,7 @@ async def test_every_planned_answer_is_that_of_a_scan(
     taken: dict[str, int] = {}
     made = access_paths._Choice.made
 
-    def counted(choice: Any) -> access_paths.AccessPath:
+    def counted(choice: Any) -> AccessPath:
         found = made(choice)
         kind = found.access + (" in order" if found.ordered else "")
         taken[kind] = taken.get(kind, 0) + 1
