@@ -41,6 +41,13 @@ def unpruned() -> None:
     limits.LOG_FRAMES_KEPT = 1_000_000  # type: ignore[misc]
 
 
+def lists_soon() -> None:
+    """Few vectors have lists."""
+    from actors import vector_training
+
+    vector_training.ONE_LIST = 200  # type: ignore[misc]
+
+
 def never_compacts() -> None:
     """The state engine compacts nothing: a bad block is met by who reads it, and by nobody else."""
     from storage.engine.rocksdb import RocksEngine
@@ -527,6 +534,7 @@ def small_surfaces() -> None:
 
 FOUND: dict[str, Callable[[], None]] = {
     "small": small, "tiny": tiny, "unpruned": unpruned, "never-compacts": never_compacts,
+    "lists-soon": lists_soon,
     "small-transactions": small_transactions,
     "answers-before-the-log": answers_before_the_log, "shows-keys-in-flight": shows_keys_in_flight,
     "syncs-again": syncs_again, "ignores-sync-errors": ignores_sync_errors,

@@ -11,7 +11,7 @@ import pytest
 
 from actors.agreement import EtcdAgreement
 from protocol.agreement import NotAnswered
-from tests import texts
+from tests import ores
 from tests.actors.agreement.etcds import needs_etcd
 from tests.cluster.plan import ETCD
 from tests.reliability.clusters import (
@@ -57,50 +57,47 @@ def all_answer(found: Cluster, text: str) -> list[object]:
 
 
 def all_are_folded(found: Cluster) -> None:
-    """Wait until no node has fresh records in its index, and check these."""
+    """Wait until no node has fresh records in its indexes, and check these."""
     for each in found.members:
 
         def is_folded(each: Member = each) -> bool:
-            info = each.value(texts.INFO, **PLACE)
-            return info is not None and info["state"] == "ready" and not info["fresh"]["records"]
+            return ores.are_folded(each.script(ores.INFO, **PLACE))
 
-        found.until(f"the index of {each.name} is folded", is_folded)
-        checked = each.value(texts.CHECK, **PLACE)
-        assert checked["entries"] == checked["records"] > 0
-        assert checked["missing"] == checked["surplus"] == 0
+        found.until(f"the indexes of {each.name} are folded", is_folded)
+        assert ores.are_whole(each.script(ores.CHECK, **PLACE))
 
 
 @pytest.mark.hard
 @pytest.mark.timeout(600)
 def test_every_leader_finds_the_same(tmp_path: Path) -> None:
-    """By a FULLTEXT index that each node folds for itself, while leaders are killed."""
+    """By indexes that each node folds for itself, while leaders are killed."""
     with cluster(tmp_path) as found:
-        found.done(f"USE a.b; {texts.SEED}")
+        found.done(f"USE a.b; {ores.SEED}")
         for number in range(6):
-            found.done(f"USE a.b; DELETE ore; {texts.rows(number * 50, number * 50 + 3_000)}")
-            found.done(f"USE a.b; {texts.CHANGES}")
-            before = all_answer(found, texts.QUESTIONS)
+            found.done(f"USE a.b; DELETE ore; {ores.rows(number * 50, number * 50 + 3_000)}")
+            found.done(f"USE a.b; {ores.CHANGES}")
+            before = all_answer(found, ores.QUESTIONS)
             leader = found.led()
             leader.kill()
-            assert found.led(but=leader).script(texts.QUESTIONS, **PLACE) == before
+            assert found.led(but=leader).script(ores.QUESTIONS, **PLACE) == before
             leader.start()
             if number % 2:
                 all_are_folded(found)
-            assert all_answer(found, texts.QUESTIONS) == before
+            assert all_answer(found, ores.QUESTIONS) == before
 
 
 def test_all_are_killed_at_once(tmp_path: Path) -> None:
     with cluster(tmp_path) as found:
-        found.done(f"USE a.b; {texts.SEED} {texts.rows(0, 40)}")
+        found.done(f"USE a.b; {ores.SEED} {ores.rows(0, 40)}")
         for number in range(10):
             found.write(number)
-        before = all_answer(found, texts.QUESTIONS)
+        before = all_answer(found, ores.QUESTIONS)
         for each in found.members:
             each.kill()
         for each in found.members:
             each.start()
         found.write_until_taken(10)
-        assert all_answer(found, texts.QUESTIONS) == before
+        assert all_answer(found, ores.QUESTIONS) == before
 
 
 @pytest.mark.hard

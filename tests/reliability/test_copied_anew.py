@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from bench.ports import free_port
+from tests import ores
 from tests.processes import NodeProcess
 from tests.reliability import faulty
 
-FAULTS = {faulty.FAULTS: "small"}
+FAULTS = {faulty.FAULTS: "small,lists-soon"}
+LISTS = 60
 
 
 def value(node: NodeProcess, text: str) -> Any:
@@ -23,11 +25,26 @@ def value(node: NodeProcess, text: str) -> Any:
     return answer["results"][-1].get("value")
 
 
+def found_by_indexes(node: NodeProcess) -> list[Any]:
+    """Answers by indexes that are folded, and have the lists that the leader has trained."""
+
+    def values(text: str) -> list[Any]:
+        answer = node.script(text, ns="n", db="d")
+        assert "error" not in answer, answer
+        return [result.get("value") for result in answer["results"]]
+
+    while not ores.are_folded(values(ores.INFO), LISTS):
+        pass
+    assert ores.are_whole(values(ores.CHECK))
+    return values(ores.QUESTIONS + ores.LISTED)
+
+
 @pytest.fixture
 def leader(tmp_path: Path) -> Iterator[NodeProcess]:
     words = ("--http", "127.0.0.1:0", "--peer", f"127.0.0.1:{free_port()}")
     found = NodeProcess(tmp_path / "leader", words, FAULTS, module=faulty.MODULE).start()
-    value(found, "DEFINE NAMESPACE n; DEFINE DATABASE n.d; USE n.d; DEFINE TABLE t")
+    place = "DEFINE NAMESPACE n; DEFINE DATABASE n.d; USE n.d; DEFINE TABLE t"
+    value(found, f"{place}; {ores.SEED} {ores.rows(0, 300)}")
     try:
         yield found
     finally:
@@ -47,6 +64,7 @@ def test_who_was_away_for_too_long_is_back_by_itself(tmp_path: Path, leader: Nod
         id = found["id"]
         assert node.stop() == 0
         token.unlink()
+        by_indexes = found_by_indexes(leader)
         lacks = value(leader, "INFO FOR NODE")["sequence"] + 1
         number = 0
         while value(leader, "INFO FOR NODE")["log_begins"] <= lacks:
@@ -65,6 +83,7 @@ def test_who_was_away_for_too_long_is_back_by_itself(tmp_path: Path, leader: Nod
             if found["sequence"] == there["sequence"]:
                 break
         assert found == there
+        assert found_by_indexes(node) == by_indexes
         assert value(node, "INFO FOR NODE")["id"] == id
         node.signal(signal.SIGTERM)  # heard as by any other
         assert node.process.wait() == 0

@@ -9,7 +9,7 @@ every record finds.
 from __future__ import annotations
 
 from ast import literal_eval
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, partial
 from random import Random
@@ -53,6 +53,10 @@ from tests.storage.books import is_part_settled
 from tests.storage.indexes.test_entries import IndexBook
 from tests.storage.search import plain
 
+Differing = Callable[[Transaction, Table, Random], list[str]]
+"""Returns the faults of some queries."""
+Settled = Callable[[Random, Any], list[str]]
+"""Returns the faults once all is folded."""
 STEPS = 40
 IDS = 40
 WORDS = ("tin", "copper", "zinc", "lead", "iron", "gold")
@@ -378,7 +382,8 @@ def _history(rng: Random, store: TextBook) -> list[str]:
             return wrong
     store.stop_folds()
     wrong = _settled(rng, store)
-    return wrong + _followed(rng, store) + _replayed(rng, store)
+    wrong += followed(rng, store, TextBook(), differing, _settled)
+    return wrong + replayed(rng, store, differing, _settled)
 
 
 def live_ids(tx: Transaction, index: Index) -> list[bytes]:
@@ -386,6 +391,15 @@ def live_ids(tx: Transaction, index: Index) -> list[bytes]:
     known = segments.heads(tx.scan, index.entries)
     of = [Segment(tx.get, tx.scan, index.entries, head) for head in known]
     return [id for segment in of for id in segment.live_ids()]
+
+
+def headless(tx: Transaction, index: Index) -> list[str]:
+    """Segments that have keys and no head."""
+    start, end = index.entries + segments.HEAD, keys.within(index.entries)[1]
+    sides = len(index.entries) + 1
+    held = {key[sides : sides + 4] for pairs in tx.scan(start, end) for key, _ in pairs}
+    known = {segments.name(head.number) for head in segments.heads(tx.scan, index.entries)}
+    return [f"segment {one.hex()} has no head" for one in held - known]
 
 
 def _settled(rng: Random, store: TextBook) -> list[str]:
@@ -400,6 +414,7 @@ def _settled(rng: Random, store: TextBook) -> list[str]:
                 wrong.append("an index that was rebuilt has left keys")
             if fresh:
                 wrong.append(f"{len(fresh)} are fresh after all folds")
+            wrong += headless(tx, index)
             live = live_ids(tx, index)
             wanted = [
                 key[keys.RECORD_PREFIX_BYTES :]
@@ -423,9 +438,10 @@ def _has_text(value: Any) -> bool:
     return type(value) is str or (type(value) is list and bool(value))
 
 
-def _followed(rng: Random, store: TextBook) -> list[str]:
+def followed(
+    rng: Random, store: TextBook, follower: TextBook, differing: Differing, settled: Settled
+) -> list[str]:
     """Return the faults of a follower, which folds by itself between the leader's commits."""
-    follower = TextBook()
     follower.die(MemoryEngine(), frames=0)
     for frame in store.frames:
         for _ in follower.ledger.follow(frame):
@@ -438,12 +454,12 @@ def _followed(rng: Random, store: TextBook) -> list[str]:
     with follower.begin_transaction() as tx:
         wrong = differing(tx, follower.table(tx), rng)
     follower.stop_folds()
-    return [f"a follower: {one}" for one in wrong + _settled(rng, follower)]
+    return [f"a follower: {one}" for one in wrong + settled(rng, follower)]
 
 
-def _replayed(rng: Random, store: TextBook) -> list[str]:
+def replayed(rng: Random, store: TextBook, differing: Differing, settled: Settled) -> list[str]:
     """Return the faults of a node that has the log alone, before and after its own folds."""
     store.die(MemoryEngine())
     with store.begin_transaction() as tx:
         wrong = differing(tx, store.table(tx), rng)
-    return wrong + _settled(rng, store)
+    return [f"a replay: {one}" for one in wrong + settled(rng, store)]

@@ -2,8 +2,8 @@
 
 A history has commits, own writes, transactions that read an old state, folds and merges in slices
 between all of these, other lists, large commits that reach the engine in parts, kills, roll backs
-and rebuilds.
-After each step the index has to find what a look at every record finds.
+and rebuilds. After each step the index has to find what a look at every record finds. A follower
+and a replay of the log have to find it too, with each vector in the same list.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import storage.search.folding
 import storage.search.vectors
 import storage.txn.ledger
 from actors.scripts.vector_index import KNearest, VectorIndex
+from actors.segment_folds import content_of
 from language.functions.vectors import DistanceTo
 from protocol.binary import unpack_object
 from protocol.errors import Conflict
@@ -33,10 +34,22 @@ from storage.indexes.vector_options import VectorOptions
 from storage.records import index_builds, records
 from storage.records.records import RecordChanges
 from storage.search import centroids, segments
+from storage.search.postings import live_records
+from storage.search.segments import Segment
 from storage.search.vector_checking import check_vectors
+from storage.search.vectors import VectorSegment
 from storage.txn import marked_records
 from storage.txn.transaction import Transaction
-from tests.storage.search.history import IDS, TextBook, live_ids, reach_disk, run_of
+from tests.storage.search.history import (
+    IDS,
+    TextBook,
+    followed,
+    headless,
+    live_ids,
+    reach_disk,
+    replayed,
+    run_of,
+)
 
 STEPS = 40
 KINDS: tuple[VectorOptions, ...] = (
@@ -226,11 +239,19 @@ def _history(rng: Random, store: VectorBook) -> list[str]:
         if wrong:
             return wrong
     store.stop_folds()
-    return _settled(rng, store)
+    wrong, lists = _settled(rng, store), _lists(store)
+    follower = VectorBook(store.options)
+    wrong += followed(rng, store, follower, differing, _settled)
+    if _lists(follower) != lists:
+        wrong.append("a follower has vectors in other lists")
+    wrong += replayed(rng, store, differing, _settled)
+    if _lists(store) != lists:
+        wrong.append("a replay has vectors in other lists")
+    return wrong
 
 
 def _settled(rng: Random, store: VectorBook) -> list[str]:
-    """Return the faults once all is folded: each record is in one segment."""
+    """Return the faults once all is folded: each record is in one segment, of the present lists."""
     store.settle()
     with store.begin_transaction() as tx:
         table = store.table(tx)
@@ -238,8 +259,31 @@ def _settled(rng: Random, store: VectorBook) -> list[str]:
         (index,) = table.indexes
         if next(segments.fresh_ids(tx.scan, index.entries), None) is not None:
             wrong.append("some are fresh after all folds")
+        if {head.digest for head in segments.heads(tx.scan, index.entries)} - {_digest(tx, index)}:
+            wrong.append("a segment has lists of before")
         live = live_ids(tx, index)
         wanted = [id for id, row in rows_of(tx, table).items() if row.get("v") is not None]
         if sorted(live) != wanted:
             wrong.append(f"segments hold {len(live)} records, not {len(wanted)}")
-    return wrong
+        return wrong + headless(tx, index)
+
+
+def _digest(tx: Transaction, index: Index) -> bytes:
+    """Digest of the segments that are made now."""
+    return content_of(index, tx.get).digest
+
+
+def _lists(store: VectorBook) -> tuple[list[Any], dict[bytes, int]]:
+    """The trainings, and the list of each record."""
+    found: dict[bytes, int] = {}
+    with store.begin_transaction() as tx:
+        (index,) = store.table(tx).indexes
+        assert index.vector is not None
+        for head in segments.heads(tx.scan, index.entries):
+            segment, live = Segment(tx.get, tx.scan, index.entries, head), live_records(head)
+            vectors = VectorSegment(segment, index.vector)
+            for number in vectors.lists():
+                for part in vectors.parts(number):
+                    kept = part.numbers[live[part.numbers]].tolist()
+                    found |= dict.fromkeys(segment.ids(kept), number)
+        return list(centroids.trainings(tx.get, index)), found
