@@ -71,7 +71,7 @@ def measured(
     if not 1 <= k <= K:
         raise TooLarge(f"K takes 1 to {K}", limit=K)
     tx, held = run.transaction, run.memory.held
-    measurement = Measurement(tx.value_over, tx.scan, table.prefix, index, k)
+    measurement = Measurement(tx.value_over, tx.scan, table.prefix, index, k, run.hold)
     _run(run, measurement.open())
     samples: list[Sample] = []
     if over.vectors is not None:

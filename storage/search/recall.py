@@ -12,7 +12,7 @@ of the state, see `storage/search/recall_rows.py`. Imports numpy.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import isqrt, sqrt
@@ -76,11 +76,23 @@ class Point:
 
 class Measurement:
     """Measurement of one index at one snapshot. Its functions are generators, that pause after
-    about a millisecond of work."""
+    about a millisecond of work.
 
-    def __init__(self, get: Get, scan: Scan, table_prefix: bytes, index: Index, k: int) -> None:
+    :param hold: counts bytes that are held; less than 0: that are held no more
+    """
+
+    def __init__(
+        self,
+        get: Get,
+        scan: Scan,
+        table_prefix: bytes,
+        index: Index,
+        k: int,
+        hold: Callable[[int], None],
+    ) -> None:
         assert index.vector is not None
         self._get, self._scan, self._prefix = get, scan, table_prefix
+        self._hold = hold
         self.index, self.options, self.k = index, index.vector, k
         self._read = VectorReader(index)
         self._form = form_digest(index.vector)
@@ -234,9 +246,10 @@ class Measurement:
     def _rough_hits(self, vector: Floats, labels: Numbers, ranks: Numbers, steps: Numbers) -> Steps:
         """Return the neighbours that are among those that bytes rank first, by number of lists."""
         wanted, of = self.k * RERANKED, dict.fromkeys(labels.tolist(), -np.inf)
-        parts: list[tuple[int, Any]] = yield from self._rough(vector, of)
+        parts: list[tuple[int, Any]] = yield from self._rough(vector, of, wanted + 1)
+        held = sum(far.nbytes for _, far in parts)
         found = np.zeros(len(steps))
-        read, border, at = np.zeros(0), np.inf, 0
+        read, border, at = np.zeros(0, np.float32), np.inf, 0
         for number, step in enumerate(steps.tolist()):
             before = at
             while at < len(parts) and parts[at][0] < step:
@@ -250,13 +263,15 @@ class Measurement:
                 for label, rank in zip(labels.tolist(), ranks.tolist(), strict=True)
             )
             yield
+        self._hold(-held)
         return found
 
-    def _rough(self, vector: Floats, of: dict[int, float]) -> Steps:
-        """Return the distances of all vectors by their bytes in parts, each with the rank of its
-        list, the nearest first.
+    def _rough(self, vector: Floats, of: dict[int, float], most: int) -> Steps:
+        """Return the distances of vectors by their bytes in parts, each with the rank of its list,
+        the nearest first.
 
         :param of: labels of records, whose distances are entered
+        :param most: least distances of each part, which are enough
         """
         parts = []
         for number, (segment, live, digest) in enumerate(self._segments):
@@ -267,10 +282,14 @@ class Measurement:
                 for part in segment.parts(list_number):
                     kept = live[part.numbers]
                     far = _distances(self.options, part.floats[kept], vector[None, :])[0]
-                    parts.append((rank.get(list_number, 0), far))
                     label = (number << 32) + (list_number << 16) + part.numbers[kept]
                     for one in of.keys() & label.tolist():
                         of[one] = float(far[label == one][0])
+                    if len(far) > most:
+                        # A copy: the others are not kept with it.
+                        far = np.partition(far, most - 1)[:most].copy()
+                    self._hold(far.nbytes)
+                    parts.append((rank.get(list_number, 0), far))
                     yield
         return sorted(parts, key=itemgetter(0))
 

@@ -79,10 +79,14 @@ def result(steps: Generator[None, None, Any]) -> Any:
             return end.value
 
 
+def unheld(size: int) -> None:
+    """Memory that is not counted."""
+
+
 def measured(tx: Transaction, store: VectorBook, sample: Sample | None = None) -> Any:
     """The curve of a sample; None: of stored records."""
     table = store.table(tx)
-    found = Measurement(tx.value_over, tx.scan, table.prefix, table.indexes[0], K)
+    found = Measurement(tx.value_over, tx.scan, table.prefix, table.indexes[0], K, unheld)
     result(found.open())
     if sample is None:
         sample = result(found.stored(60))
@@ -141,7 +145,7 @@ def test_a_stored_record_is_left_out_of_its_own_answer() -> None:
 
 def result_of_sample(tx: Transaction, store: VectorBook) -> Any:
     table = store.table(tx)
-    found = Measurement(tx.value_over, tx.scan, table.prefix, table.indexes[0], K)
+    found = Measurement(tx.value_over, tx.scan, table.prefix, table.indexes[0], K, unheld)
     result(found.open())
     return result(found.stored(60)).vectors
 
@@ -155,6 +159,26 @@ def test_fresh_records_are_never_missed() -> None:
         changes.write(unpaced)
         queries = Sample("given", compared([[50.0] * DIMENSION] * 10, OPTIONS[1]))
         assert (measured(tx, store, queries)[1] == 1).all()
+
+
+def test_distances_by_bytes_are_counted_and_few() -> None:
+    options, held, most = OPTIONS[3], 0, 0
+
+    def hold(size: int) -> None:
+        nonlocal held, most
+        held += size
+        most = max(most, held)
+
+    store = made(options)
+    with store.begin_transaction() as tx, patch.object(centroids, "load", lambda *_: []):
+        table = store.table(tx)
+        found = Measurement(tx.value_over, tx.scan, table.prefix, table.indexes[0], 1, hold)
+        result(found.open())
+        hits = result(found.hits(Sample("given", compared(drawn(77, 20), options)), [1]))
+        parts = sum(1 for one, _, _ in found._segments for _ in one.lists())
+    # Four are compared exactly, so the least five of each part are enough.
+    assert held == 0 and 4 * SIZE > 5 * 4 * parts >= most > 0
+    assert hits.mean() > 0.99
 
 
 def test_a_step_of_a_measurement_is_bounded() -> None:
