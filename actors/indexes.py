@@ -18,6 +18,9 @@ from typing import Any, Final
 from pykka import ActorRef
 
 from actors.commits.committer import NODE, Committer
+from actors.execution.scheduler import FiberScheduler
+from actors.memory import NodeMemory
+from actors.recall_renewal import RecallRenewal
 from actors.runtime import REST_SECONDS, LoopActor, Runtime, handles, tell
 from actors.segment_folds import SegmentFolds
 from actors.vector_training import VectorTraining
@@ -100,10 +103,10 @@ class IndexBuilderHandle:
         self.queries = LiveQueries()
         """Recent query vectors of VECTOR indexes."""
         self.ending: set[asyncio.Task[None]] = set()
-        """Trainings that end their processes, of builders that were stopped."""
+        """Trainings and measurements that end, of builders that were stopped."""
 
     async def ended(self) -> None:
-        """Wait until no process of a training is left; the builder was stopped."""
+        """Wait until no training and no measurement is left; the builder was stopped."""
         if self.ending:
             await asyncio.wait(self.ending)
 
@@ -121,7 +124,14 @@ class IndexBuilderHandle:
 class IndexesActor(LoopActor):
     """The index builder."""
 
-    def __init__(self, runtime: Runtime, indexes: IndexBuilderHandle, committer: Committer) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        indexes: IndexBuilderHandle,
+        committer: Committer,
+        scheduler: FiberScheduler,
+        memory: NodeMemory,
+    ) -> None:
         super().__init__(runtime)
         self._handle = indexes
         self._committer = committer
@@ -135,6 +145,7 @@ class IndexesActor(LoopActor):
         """Keys of the declarations whose build has met an unreadable part of the state."""
         self._waiting: asyncio.Future[None] | asyncio.TimerHandle | None = None
         self._training = VectorTraining(runtime, committer)
+        self._renewal = RecallRenewal(runtime, committer, scheduler, memory, indexes.queries)
         self._folds = SegmentFolds(committer, runtime.clock.monotonic_us)
         self._next_fold: asyncio.TimerHandle | None = None
         """Timer of the next slice of folds."""
@@ -155,10 +166,10 @@ class IndexesActor(LoopActor):
         if self._next_fold is not None:
             self._next_fold.cancel()
         self._folds.close()
-        training = self._training.close()
-        if training is not None:
-            self._handle.ending.add(training)
-            training.add_done_callback(self._handle.ending.discard)
+        for task in (self._training.close(), self._renewal.close()):
+            if task is not None:
+                self._handle.ending.add(task)
+                task.add_done_callback(self._handle.ending.discard)
 
     @handles(FoldRecords)
     def fold(self, _message: FoldRecords) -> None:
@@ -175,6 +186,8 @@ class IndexesActor(LoopActor):
         if delay > 0 or now_us >= self._next_look_us:
             self._next_look_us = now_us + LOOK_US
             self._training.look(self._folds.indexes)
+            if not self._training.is_training:
+                self._renewal.look(self._folds.indexes)
         if delay > 0:
             self._next_fold = self.after(delay, self._fold_soon)
         else:

@@ -235,7 +235,10 @@ class NodeParts:
         self._topics = self.topics = TopicService(runtime, committer, self.roles, self.rights)
         indexes = self._index_builds
         self._indexes = self._supervise(
-            lambda: IndexesActor.start(runtime, indexes, committer), refoldable=True
+            lambda: IndexesActor.start(
+                runtime, indexes, committer, self.scheduler, self.registry.memory
+            ),
+            refoldable=True,
         )
         self.messages = MessageEngine(
             runtime, committer, self.executor, self.roles, self.rights, sessions, self.topics,

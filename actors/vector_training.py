@@ -53,27 +53,21 @@ class VectorTraining:
             key = declared[self._looked % len(declared)]
             value = engine.get(key)
             index = None if value is None else index_rows.read(key, value)
-            if index is not None and self._wants(engine, index):
+            if index is not None and _wants(engine, index):
                 self._task = self._runtime.loop.create_task(self._train(index))
                 self._task.add_done_callback(self._ended)
                 return
+
+    @property
+    def is_training(self) -> bool:
+        """True during a training."""
+        return self._task is not None
 
     def close(self) -> asyncio.Task[None] | None:
         """End the training: nothing of it is kept. Return its task, while that ends its process."""
         if self._task is not None:
             self._task.cancel()
         return self._task
-
-    def _wants(self, engine: EngineReader, index: Index) -> bool:
-        if index.vector is None or not index.is_complete or index.state == FAILED:
-            return False
-        vectors = segments.live_count(engine.scan, index.entries)
-        if vectors <= ONE_LIST:
-            return False
-        # It imports numpy, which nodes without such an index don't load.
-        from storage.search.centroids import wants_training
-
-        return wants_training(engine.get, index, vectors)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
@@ -117,6 +111,22 @@ class VectorTraining:
             put(tx, found)
             ticket = committer.commit(tx, NODE, reason="vector lists")
         await committer.released(ticket)
+
+
+def _wants(engine: EngineReader, index: Index) -> bool:
+    if index.vector is None or not index.is_complete or index.state == FAILED:
+        return False
+    return wants_lists(engine, index, segments.live_count(engine.scan, index.entries))
+
+
+def wants_lists(engine: EngineReader, index: Index, vectors: int) -> bool:
+    """True if an index with so many vectors should get new lists."""
+    if vectors <= ONE_LIST:
+        return False
+    # It imports numpy, which nodes without such an index don't load.
+    from storage.search.centroids import wants_training
+
+    return wants_training(engine.get, index, vectors)
 
 
 ONE_LIST: Final = 10_000

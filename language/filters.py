@@ -1,13 +1,15 @@
-"""Feed filters: a condition on one record, evaluated again each time the record changes.
+"""Filters: a condition on one record, evaluated again each time the record changes.
 
 A filter reads only that record, and is deterministic: the same record always gives the same result.
-Otherwise a record that entered the feed could not be removed from it correctly.
+Otherwise a record that entered a feed could not be removed from it correctly. Feeds have one, and
+measurements of a VECTOR index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, NoReturn
 
 from language import tree
@@ -46,13 +48,25 @@ class Filter:
     """A compiled filter.
 
     :param types: declared types of the table's fields
+    :param variables: values of its variables beside `$this`
+    :param what: name of the filter in error messages
     :ivar text: source text of the filter
     :ivar comparisons: its comparisons, checked against the declared types of fields
     """
 
-    __slots__ = ("_analyzer_of", "_constants", "_shape", "_work", "comparisons", "text")
+    __slots__ = (
+        "_analyzer_of", "_constants", "_shape", "_variables", "_what", "_work", "comparisons",
+        "text",
+    )  # fmt: skip
 
-    def __init__(self, text: str, types: Types, analyzer_of: AnalyzerOf | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        types: Types,
+        analyzer_of: AnalyzerOf | None = None,
+        variables: Mapping[str, Any] | None = None,
+        what: str = WHAT,
+    ) -> None:
         """Parse, check and compile a filter.
 
         :raises UnexpectedToken, Unknown, BadRequest: not an expression, or one that reads more than
@@ -64,14 +78,15 @@ class Filter:
                 f"a filter has at most {limits.FILTER_BYTES} bytes", limit=limits.FILTER_BYTES
             )
         condition = parse_expression(text)
-        _check(condition, types)
-        analyzer_of = analyzer_of or _no_index
+        self._variables, self._what = variables or {}, what
+        _check(condition, types, frozenset(self._variables), what)
+        analyzer_of = analyzer_of or partial(_no_index, what)
         for paths in matched(condition):
             analyzer_of(paths)
         self.text = text
         self.comparisons: tuple[Comparison, ...] = comparisons(condition)
         self._analyzer_of = analyzer_of
-        self._constants = _Alone(analyzer_of, unpaced, CONSTANT_TICKS)
+        self._constants = self._alone(unpaced, CONSTANT_TICKS)
         self._shape = shape_of(condition)
         self._work = compile_condition(condition, self._shape)
 
@@ -83,7 +98,11 @@ class Filter:
         :raises Refusal: the condition cannot be computed for this record
         """
         (row,) = self._shape.from_pairs(Pairs([(key, fields)], record_id))
-        return self._work(row, _Alone(self._analyzer_of, tick))
+        return self._work(row, self._alone(tick))
+
+    def _alone(self, tick: Tick, ticks: int | None = None) -> _Alone:
+        # A copy: the parameters of closures are bound beside them.
+        return _Alone(self._analyzer_of, tick, ticks, dict(self._variables), self._what)
 
     def evaluate(self, expression: tree.Expression) -> Value:
         """Evaluate an expression of the filter that reads no field.
@@ -96,24 +115,24 @@ class Filter:
         return value
 
 
-def _no_index(paths: tuple[Path, ...]) -> NoReturn:
-    raise BadRequest(f"{WHAT} has no FULLTEXT index over these fields")
+def _no_index(what: str, paths: tuple[Path, ...]) -> NoReturn:
+    raise BadRequest(f"{what} has no FULLTEXT index over these fields")
 
 
-def _check(condition: tree.Expression, types: Types) -> None:
+def _check(condition: tree.Expression, types: Types, variables: frozenset[str], what: str) -> None:
     if weight(condition, limits.FILTER_NODES) > limits.FILTER_NODES:
         raise TooLarge(
             f"a filter has at most {limits.FILTER_NODES} names, values and operators",
             limit=limits.FILTER_NODES,
         )
-    other = unknown_variable(condition, frozenset({"this"}))
+    other = unknown_variable(condition, variables | {"this"})
     if other is not None:
-        raise BadRequest(f"unknown variable ${other.name} in {WHAT}: it has $this")
-    check_reads_nothing(WHAT, "the record", condition, _place, types)
+        raise BadRequest(f"unknown variable ${other.name} in {what}: it has $this")
+    check_reads_nothing(what, "the record", condition, _place, types)
     changing = _changing(condition)
     if changing is not None:
         raise BadRequest(
-            f"{WHAT} calls {changing}, which may return another result at the next call"
+            f"{what} calls {changing}, which may return another result at the next call"
         )
 
 
@@ -138,15 +157,23 @@ def _changing(node: Any) -> str | None:
 class _Alone:
     """`language.env.Env` of a filter: nothing outside the record is reachable."""
 
-    __slots__ = ("_analyzer_of", "_left", "_tick", "memory", "variables")
+    __slots__ = ("_analyzer_of", "_left", "_tick", "_what", "memory", "variables")
 
-    def __init__(self, analyzer_of: AnalyzerOf, tick: Tick, ticks: int | None = None) -> None:
+    def __init__(
+        self,
+        analyzer_of: AnalyzerOf,
+        tick: Tick,
+        ticks: int | None,
+        variables: dict[str, Any],
+        what: str,
+    ) -> None:
         self._analyzer_of = analyzer_of
         self._tick = tick
         self._left = (limits.FILTER_TICKS if ticks is None else ticks) * PACE
         self.memory = WorkingMemory()
-        self.variables: dict[str, Any] = {}
-        """Only the parameters of closures."""
+        self.variables = variables
+        """Its own, and the parameters of closures."""
+        self._what = what
 
     def text_match(self, paths: tuple[Path, ...], values: list[Any], query: Any) -> bool:
         """Return the value of `@@` for the fields of the record."""
@@ -170,7 +197,9 @@ class _Alone:
         looked = self._left // PACE
         self._left -= cost
         if self._left < 0:
-            raise TooLarge(f"{WHAT} takes too many steps on one record", limit=limits.FILTER_TICKS)
+            raise TooLarge(
+                f"{self._what} takes too many steps on one record", limit=limits.FILTER_TICKS
+            )
         if self._left // PACE < looked:
             self._tick()
 
@@ -190,7 +219,7 @@ class _Alone:
 
     def record(self, record: RecordId) -> NoReturn:
         """Reject following a link found only in the record's value. :raises BadRequest: always"""
-        raise BadRequest(f"{WHAT} may read only the record, not a record that it links to")
+        raise BadRequest(f"{self._what} may read only the record, not a record that it links to")
 
     def call(self, name: str, arguments: list[Any]) -> NoReturn:
         """Unreachable: a filter that calls a user-defined function is rejected before it runs."""

@@ -367,6 +367,11 @@ class SelectPlan:
         return found
 
     @property
+    def where(self) -> tree.Expression | None:
+        """WHERE apart from NEAREST."""
+        return self._select.where
+
+    @property
     def conditional(self) -> bool:
         """True if WHERE has a condition apart from NEAREST."""
         return self._where is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -32,8 +32,8 @@ class NearestAccess:
     looked_at: int = 0
     fresh: int = 0
     by: dict[str, Value] = field(default_factory=dict)
-    recall: Value = None
-    """Measured recall for so many lists."""
+    recall: Callable[[], Value] | None = None
+    """Returns the measured recall for so many lists."""
 
     def described(self) -> dict[str, Value]:
         """Describe it for EXPLAIN."""
@@ -41,7 +41,7 @@ class NearestAccess:
         if self.way == "lists":
             told |= {"probes": self.probes, "widened": self.widened}
         told |= {"looked_at": self.looked_at, "fresh": self.fresh, **self.by}
-        return told if self.recall is None else {**told, "recall": self.recall}
+        return told if self.recall is None else {**told, "recall": self.recall()}
 
 
 @dataclass(slots=True)

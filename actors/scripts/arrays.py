@@ -20,6 +20,7 @@ _MODULES: Final = (
     "storage.search.checking",
     "storage.search.vector_checking",
     "storage.search.recall",
+    "actors.scripts.recall_measuring",
 )
 _LOADED: Final = threading.Event()
 """Set once they are imported."""

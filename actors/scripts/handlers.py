@@ -50,6 +50,7 @@ class RequiredWhen(Enum):
     TELLS = "with ON CHANGE into a topic"
     BRINGS = "with DEAD LETTER"
     UNNAMED = "where it names no vault"
+    MEASURES_FILTER = "with WHERE of MEASURE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,9 @@ _ASKS: Final[dict[RequiredWhen, Callable[[Any], bool]]] = {
     RequiredWhen.AS_READER: lambda statement: statement.reader is not None,
     RequiredWhen.TELLS: lambda statement: statement.topic is not None,
     RequiredWhen.BRINGS: lambda statement: _named(statement, "dead_letter") is not None,
+    RequiredWhen.MEASURES_FILTER: lambda statement: (
+        statement.over is not None and statement.over.where is not None
+    ),
     RequiredWhen.UNNAMED: lambda statement: statement.vault is None,
 }
 

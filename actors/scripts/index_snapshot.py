@@ -12,9 +12,9 @@ from functools import cached_property
 from sys import maxsize
 from typing import Final
 
-from language.env import Env
 from language.search.retrieval import Mask
-from protocol.values import paced
+from language.sizing import WorkingMemory
+from protocol.values import Tick, paced
 from storage.catalog.tables import Table
 from storage.formats import keys
 from storage.indexes.entries import FAILED, Index
@@ -32,11 +32,13 @@ _LOOKED: Final = 512
 class IndexSnapshot(ABC):
     """Segments and fresh records of an index, in one table, as a transaction sees them.
 
-    :param env: of the statement
+    :param memory: account that what it keeps counts in
     """
 
-    def __init__(self, tx: Transaction, env: Env, table: Table, index: Index) -> None:
-        self.tx, self.memory, self.tick = tx, env.memory, env.tick
+    def __init__(
+        self, tx: Transaction, memory: WorkingMemory, tick: Tick, table: Table, index: Index
+    ) -> None:
+        self.tx, self.memory, self.tick = tx, memory, tick
         self.table, self.index = table, index
         self._marked: list[bytes] | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from actors.scripts import analyzing, vector_indexes
+from actors.scripts import analyzing, measuring, vector_indexes
 from actors.scripts.arrays import load_arrays
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Requires, handles, informs
@@ -97,16 +97,23 @@ MOST_SATURATION: Final = 100
 """Largest k1 of BM25."""
 
 
-@handles(tree.RebuildIndex, "none", writes=True, needs=_ON_TABLE)
+@handles(tree.RebuildIndex, "none", writes=True, needs=[*_ON_TABLE, measuring.FILTER_READS])
 def rebuild_index(run: Execution, statement: tree.RebuildIndex, table: Table) -> Value:
-    """Rebuild an index. :raises Duplicate, NotInTransaction: as DEFINE INDEX"""
+    """Rebuild an index. With MEASURE the leader measures its recall when it has the new lists.
+
+    :raises Duplicate, NotInTransaction: as DEFINE INDEX
+    :raises BadRequest: MEASURE of another index than a VECTOR index
+    """
     # As in DEFINE INDEX.
     if run.statement_work is not None:
         return _await(run, table)
     if statement.wait:
         run.check_may_wait()
     found = tables.index(table, statement.name)
+    asked = None if statement.over is None else measuring.asked(run, table, found, statement.over)
     made = index_builds.rebuild_index(run.transaction, table, found, run.tick)
+    if asked is not None:
+        measuring.keep_request(run, made, *asked)
     _build(run, made, waits=statement.wait)
     return NONE
 

@@ -1,45 +1,52 @@
-"""MEASURE INDEX: the recall of a VECTOR index, and the number of lists that it needs."""
+"""MEASURE INDEX, and MEASURE of REBUILD INDEX: the recall of a VECTOR index.
+
+MEASURE keeps the figures, and the request: the leader repeats it when they are stale, see
+`actors/recall_renewal.py`. REBUILD keeps the request alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.scripts.arrays import load_arrays
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import Requires, handles
+from actors.scripts.handlers import RequiredWhen, Requires, handles
+from actors.scripts.search_reading import SeparateReading
 from language import tree
+from language.confined import unknown_variable
+from language.printing import print_expression
+from protocol import binary
 from protocol.errors import BadRequest, TooLarge, TypeRefused
-from protocol.rights import DEFINE, SecurableKind
+from protocol.rights import DEFINE, READ, SecurableKind
 from protocol.values import Value, type_name
 from storage.catalog import tables
 from storage.catalog.tables import Table
-from storage.formats.keys import SEQUENCE_BYTES
 from storage.indexes.entries import FAILED, Index
 from storage.indexes.vector_markers import unfit, wanted_of
 from storage.indexes.vector_options import VectorOptions
-from storage.search import recall_rows, segments
-from storage.search.recall_rows import Recall
-from storage.search.segments import Segment
+from storage.search import recall_rows
+from storage.search.recall_rows import MeasuredFilter, Recall, Request
+from storage.txn.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from storage.search.recall import Measurement, Point, Sample
+    from storage.search.vectors import Floats
 
 LEAST: Final = 10
-"""Fewest queries of a measurement: an interval of fewer says nothing."""
+"""Fewest queries of a measurement."""
 MOST: Final = 2_000
 """Most queries of a measurement."""
 K: Final = 1_000
 """Most rows of a query that is measured."""
+FILTER_READS: Final = Requires(READ, SecurableKind.TABLE, ("table",), RequiredWhen.MEASURES_FILTER)
 
 
 @handles(
     tree.MeasureIndex,
     "info",
     writes=True,
-    needs=[Requires(DEFINE, SecurableKind.TABLE, ("table",))],
+    needs=[Requires(DEFINE, SecurableKind.TABLE, ("table",)), FILTER_READS],
     audited=True,
 )
 def measure_index(run: Execution, statement: tree.MeasureIndex, table: Table) -> Value:
@@ -48,72 +55,88 @@ def measure_index(run: Execution, statement: tree.MeasureIndex, table: Table) ->
     :raises BadRequest: it is another index, or not built; or there are too few queries
     """
     index = tables.index(table, statement.name)
-    if index.vector is None:
-        raise BadRequest(f"index {index.name} has no recall: it is no VECTOR index")
+    request, given = asked(run, table, index, statement.over)
     if not index.is_complete or index.state == FAILED:
         raise BadRequest(f"index {index.name} can't be measured: its state is {index.state}")
-    found = measured(run, table, index, index.vector, statement.over)
-    recall_rows.put(run.transaction, index, found)
-    return described(run, table, index, found)
+    from actors.scripts.recall_measuring import Measuring
 
-
-def measured(
-    run: Execution, table: Table, index: Index, options: VectorOptions, over: tree.MeasureOver
-) -> Recall:
-    """Return the recall of an index at the snapshot of a statement."""
-    load_arrays(run.fiber)
-    from storage.search import centroids
-    from storage.search.recall import LEAST_LIVE, Measurement
-
-    count, k = over.queries, over.k
-    if not LEAST <= count <= MOST:
-        raise BadRequest(f"QUERIES takes {LEAST} to {MOST}")
-    if not 1 <= k <= K:
-        raise TooLarge(f"K takes 1 to {K}", limit=K)
-    tx, held = run.transaction, run.memory.held
-    measurement = Measurement(tx.value_over, tx.scan, table.prefix, index, k, run.hold)
-    _run(run, measurement.open())
-    samples: list[Sample] = []
-    if over.vectors is not None:
-        rows = _given(run, run.evaluate(over.vectors), options)
-        samples.append(_sample(run, "given", rows, options))
     live = run.services.indexes.queries.of(index.entries)
-    if len(live) >= LEAST_LIVE:
-        samples.append(_sample(run, "live", live, options))
-    samples.append(_run(run, measurement.stored(count)))
-    samples = [one for one in samples if len(one.vectors) >= LEAST]
-    if not samples:
-        raise BadRequest(f"index {index.name} has too few vectors: at least {LEAST} are measured")
-    run.memory.held += sum(_memory(one, k) for one in samples)
-    known = centroids.trainings(tx.value_over, index)
-    lists = known[-1].digest if known else centroids.NO_LISTS
-    first, *others = [(one, _points(run, measurement, one, over.probes)) for one in samples]
-    chosen = _setting(first[1], options.recall, over.probes)
-    run.memory.held = held
-    return Recall(
-        lists, k, chosen.value, chosen.low, chosen.high, len(first[0].vectors), first[0].of,
-        chosen.probes, options.recall, run.now, tx.sequence,
-        tuple((one.probes, one.value, one.low, one.high) for one in first[1]),
-        tuple(_other(one, points, chosen.probes) for one, points in others),
-    )  # fmt: skip
+    with _snapshot(run) as tx:
+        reading = SeparateReading(tx, run.memory, run.tick)
+        found = Measuring(reading, table, index, live, given).recall(request, run.now)
+    found = found.with_filters(current(run, index))
+    recall_rows.put(run.transaction, index, found)
+    keep_request(run, index, request, given)
+    # A record that was written meanwhile is no part of its snapshot.
+    return described(found, 0.0)
 
 
-def _memory(sample: Sample, k: int) -> int:
-    return sample.vectors.nbytes + len(sample.vectors) * (_QUERY_BYTES + 64 * k)
+@contextmanager
+def _snapshot(run: Execution) -> Iterator[Transaction]:
+    """Open the transaction that a measurement reads in."""
+    # Inside a block the index may be one that only this transaction knows.
+    if not run.may_run_again:
+        yield run.transaction
+        return
+    # A measurement takes seconds: in a transaction of its own it meets no conflict.
+    with run.reading_beside() as tx:
+        tx.pause()
+        yield tx
 
 
-_QUERY_BYTES: Final = 16_384
-"""Memory of one query beside its vector and its neighbours, about."""
+def asked(
+    run: Execution, table: Table, index: Index, over: tree.MeasureOver
+) -> tuple[Request, Floats | None]:
+    """Return a measurement as it is asked for, and the vectors that are given.
+
+    :raises BadRequest: it is another index, or there are too few queries
+    """
+    if index.vector is None:
+        raise BadRequest(f"index {index.name} has no recall: it is no VECTOR index")
+    load_arrays(run.fiber)
+    from actors.scripts.recall_measuring import as_compared, filter_of
+
+    if not LEAST <= over.queries <= MOST:
+        raise BadRequest(f"QUERIES takes {LEAST} to {MOST}")
+    if not 1 <= over.k <= K:
+        raise TooLarge(f"K takes 1 to {K}", limit=K)
+    filters: tuple[MeasuredFilter, ...] = ()
+    if over.where is not None:
+        filters = (_filter(run, over.where),)
+        # Refused here, and not when the leader measures.
+        filter_of(run, table, filters[0])
+    given = None
+    if over.vectors is not None:
+        rows = _given(run, run.evaluate(over.vectors), index.vector)
+        given = as_compared(rows, index.vector, run)
+    return Request(over.queries, over.k, over.probes, filters), given
 
 
-def _run(run: Execution, steps: Generator[None, None, Any]) -> Any:
-    """Return the result of work in steps."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
-        run.tick()
+def keep_request(run: Execution, index: Index, request: Request, given: Floats | None) -> None:
+    """Have the leader repeat a measurement, with the filters of those before."""
+    tx = run.transaction
+    before = recall_rows.find_request(tx.get, index, tx.store)
+    if before is not None:
+        request = request.with_filters(before.filters)
+    vectors = b""
+    if given is not None:
+        size = given[:1].nbytes
+        vectors = given[: recall_rows.VECTORS_BYTES // size].astype("<f4").tobytes()
+    recall_rows.put_request(tx, index, request, vectors)
+
+
+def _filter(run: Execution, where: tree.Expression) -> MeasuredFilter:
+    """Return a condition with the values of its variables."""
+    variables: dict[str, Value] = {}
+    while (one := unknown_variable(where, frozenset({"this", *variables}))) is not None:
+        variables[one.name] = run.evaluate(one)
+    size = len(binary.pack(variables))
+    if size > recall_rows.VARIABLES_BYTES:
+        limit = recall_rows.VARIABLES_BYTES
+        raise TooLarge(
+            f"the variables of WHERE have at most {limit} bytes, not {size}", limit=limit
+        )
+    return MeasuredFilter(print_expression(where), variables)
 
 
 def _given(run: Execution, value: Any, options: VectorOptions) -> list[list[Any]]:
@@ -134,44 +157,6 @@ def _given(run: Execution, value: Any, options: VectorOptions) -> list[list[Any]
     return value
 
 
-def _sample(run: Execution, of: str, rows: Sequence[Any], options: VectorOptions) -> Sample:
-    from storage.search.recall import Sample
-    from storage.search.vectors import float_vector, stacked
-
-    vectors = []
-    for one in rows:
-        vectors.append(float_vector(one, options))
-        run.tick()
-    return Sample(of, stacked(vectors))
-
-
-def _points(
-    run: Execution, measurement: Measurement, sample: Sample, probes: int | None
-) -> list[Point]:
-    """Return the curve of a sample."""
-    from storage.search.recall import curve, ladder
-
-    steps = ladder(measurement.lists)
-    if probes is not None:
-        steps = sorted({*steps, min(probes, measurement.lists)})
-    return curve(steps, _run(run, measurement.hits(sample, steps)))
-
-
-def _setting(points: Sequence[Point], target: float, probes: int | None) -> Point:
-    from storage.search.recall import setting
-
-    if probes is None:
-        return setting(points, target)
-    return next(one for one in points if one.probes >= min(probes, points[-1].probes))
-
-
-def _other(
-    sample: Sample, points: Sequence[Point], probes: int
-) -> tuple[str, int, float, float, float]:
-    one = next(one for one in points if one.probes >= probes)
-    return sample.of, len(sample.vectors), one.value, one.low, one.high
-
-
 # --- how it is shown ------------------------------------------------------------------------------
 
 
@@ -180,17 +165,15 @@ def current(run: Execution, index: Index) -> Recall | None:
     get = run.transaction.get
     if get(index.recall) is None:
         return None
-    from storage.search import centroids
+    from actors.scripts.recall_measuring import lists_of
 
-    known = centroids.trainings(get, index)
-    return recall_rows.find(
-        run.transaction, index, known[-1].digest if known else centroids.NO_LISTS
-    )
+    return recall_rows.find(run.transaction, index, lists_of(get, index))
 
 
-def described(run: Execution, table: Table, index: Index, recall: Recall) -> dict[str, Value]:
-    """Return a measured recall for INFO."""
-    changed = changed_share(run, table, index, recall.sequence)
+def described(recall: Recall, changed: float) -> dict[str, Value]:
+    """Return a measured recall for INFO. :param changed: share of records changed since"""
+    from actors.scripts.recall_measuring import STALE
+
     return {
         "state": "stale" if changed > STALE else "measured",
         "k": recall.k,
@@ -211,48 +194,6 @@ def described(run: Execution, table: Table, index: Index, recall: Recall) -> dic
         "others": [
             {"of": of, "queries": queries, "value": value, "low": low, "high": high}
             for of, queries, value, low, high in recall.others
-        ],
+        ]
+        + [one._asdict() for one in recall.filtered],
     }
-
-
-STALE: Final = 0.1
-"""Share of changed records above which a measurement is stale."""
-_SAMPLED: Final = 512
-"""Records that are looked at for the share of changed ones: all of a small table."""
-
-
-def changed_share(run: Execution, table: Table, index: Index, sequence: int) -> float:
-    """Return the share of the records in an index that were written after a commit, by a sample of
-    them."""
-    tx = run.transaction
-    ids: list[bytes] = []
-    known = segments.heads_of(tx, index.entries)
-    fresh: list[bytes] = []
-    for some in segments.marked_ids(tx, index.entries):
-        fresh += some
-        run.tick()
-    held = run.memory.held
-    run.memory.held += len(fresh) * ID_BYTES
-    # A record that is fresh counts once.
-    marked = set(fresh)
-    step = max((sum(head.live for head in known) + len(fresh)) // _SAMPLED, 1)
-    for head in known:
-        segment = Segment(tx.get, tx.scan, index.entries, head, keeps=True)
-        ids += [id for id in segment.ids(range(0, head.records, step)) if id not in marked]
-        run.tick()
-    ids += fresh[::step]
-    run.memory.held = held
-    seen = changed = 0
-    for number, id in enumerate(ids):
-        if number % _PACE == _PACE - 1:
-            run.tick()
-        stamp = tx.value_over(table.prefix + id)
-        # A deleted record has changed, too.
-        seen += 1
-        changed += stamp is None or int.from_bytes(stamp[:SEQUENCE_BYTES], "big") > sequence
-    return changed / seen if seen else 0.0
-
-
-ID_BYTES: Final = 128
-"""Memory of the id of a fresh record, about."""
-_PACE: Final = 64

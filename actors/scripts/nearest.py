@@ -8,6 +8,7 @@ of the index whose centroids are nearest are read, and more of them if few rows 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.scripts import measuring
@@ -17,6 +18,7 @@ from actors.scripts.distance_order import has_few_fresh
 from actors.scripts.execution import Execution
 from language import tree
 from language.nearest import Nearest
+from language.printing import print_expression
 from language.rows import Pairs
 from language.select import SelectPlan
 from protocol.errors import BadRequest, TooLarge, TypeRefused
@@ -38,6 +40,9 @@ K: Final = 10_000
 CANDIDATES: Final = 2_000
 """Most records of another index that are compared exactly."""
 _SCANNED: Final = frozenset({"scan", "range"})
+PART: Final = "a part of the table"
+Condition = tree.Expression | str | None
+"""Condition of rows beside NEAREST: of a text, PART, or none."""
 
 
 def index_of(table: Table, path: Path) -> Index:
@@ -99,8 +104,12 @@ def nearest_path(
         recall = measuring.current(run, index)
         if probes is None and recall is not None:
             probes = recall.probes
-        access = _searched(search, found, probes)
-        access.recall = _figure(recall, access.probes, filters)
+        read, widened = found.search(search.probes if probes is None else probes)
+        way = "all" if read >= search.list_count else "lists"
+        access = NearestAccess(way, read, widened, fresh=search.fresh_count)
+        # A part of a table has a condition that is in no text.
+        condition = plan.where if source == keys.within(table.prefix) else PART
+        access.recall = partial(_figure, recall, read, condition)
     access.looked_at = search.looked_at
     distances = run.distances
     assert distances is not None, "the statement has opened them"
@@ -155,34 +164,26 @@ def _compared(
 _STEP: Final = 64
 
 
-def _searched(search: VectorIndex, found: KNearest, probes: int | None) -> NearestAccess:
-    """Find the nearest by the lists of the index."""
-    lists = search.list_count
-    stop = probes = min(search.probes if probes is None else probes, lists)
-    start, widened = 0, 0
-    while True:
-        found.take(search.candidates(start, stop))
-        wanted = found.wanted_lists(probes)
-        if stop >= lists or (len(found.found) == found.k and wanted <= stop):
-            break
-        # Too few rows pass: at least as many lists again.
-        start, stop = (
-            stop,
-            min(max(wanted, stop if len(found.found) == found.k else 2 * stop), lists),
-        )
-        widened += 1
-    way = "all" if stop >= lists else "lists"
-    return NearestAccess(way, stop, widened, fresh=search.fresh_count)
-
-
-def _figure(recall: Recall | None, probes: int, filters: bool) -> Value:
+def _figure(recall: Recall | None, probes: int, condition: Condition) -> Value:
     """Return the measured recall for a number of lists, of the curve the next smaller one."""
     points = () if recall is None else [one for one in recall.curve if one[0] <= probes]
     if recall is None or not points:
         return "unmeasured"
     _, value, low, _ = points[-1]
     found: dict[str, Value] = {"k": recall.k, "value": value, "low": low, "of": recall.of}
-    return {**found, "filtered": "unmeasured"} if filters else found
+    if condition is None:
+        return found
+    return {**found, "filtered": _filtered(recall, probes, condition)}
+
+
+def _filtered(recall: Recall, probes: int, condition: tree.Expression | str) -> Value:
+    if isinstance(condition, str):
+        return "unmeasured"
+    text = print_expression(condition)
+    for one in recall.filtered:
+        if one.filter == text and one.probes <= probes:
+            return {"k": one.k, "value": one.value, "low": one.low, "of": one.of}
+    return "unmeasured"
 
 
 # --- operands -------------------------------------------------------------------------------------

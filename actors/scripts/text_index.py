@@ -82,7 +82,7 @@ class TextIndex(IndexSnapshot):
     def __init__(
         self, tx: Transaction, env: Env, table: Table, index: Index, query: Query | None
     ) -> None:
-        super().__init__(tx, env, table, index)
+        super().__init__(tx, env.memory, env.tick, table, index)
         self.query = query
         text = index.text
         assert text is not None

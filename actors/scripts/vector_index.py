@@ -14,9 +14,10 @@ from hashlib import blake2b
 from heapq import heappop, heappush
 from itertools import islice
 from math import ceil, inf
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from actors.scripts.index_snapshot import ID_BYTES, IndexSnapshot
+from actors.scripts.search_reading import Reading
 from language.functions.vectors import DistanceTo
 from language.search.retrieval import Scored, bound, size, values
 from protocol.bounded_cache import BoundedCache
@@ -41,9 +42,6 @@ from storage.search.vectors import (
     joined,
     stacked,
 )
-
-if TYPE_CHECKING:
-    from actors.scripts.execution import Execution
 
 Passing = Callable[[list[Pair]], list[Pair]]
 """Returns the records that satisfy the other conditions of a statement."""
@@ -79,14 +77,14 @@ class Found(NamedTuple):
 class VectorIndex(IndexSnapshot):
     """Distances in one table from one vector, which fits the index."""
 
-    def __init__(self, run: Execution, table: Table, index: Index, vector: list[Any]) -> None:
-        super().__init__(run.transaction, run, table, index)
-        self._run = run
+    def __init__(self, run: Reading, table: Table, index: Index, vector: list[Any]) -> None:
+        super().__init__(run.transaction, run.memory, run.tick, table, index)
+        self.run = run
         assert index.vector is not None
         self.options = index.vector
         self._form = form_digest(self.options)
         self.compared = Compared(self.options, vector)
-        self._exact = DistanceTo(run, self.options.distance, vector)
+        self._exact = DistanceTo(cast("Any", run), self.options.distance, vector)
         self._read = VectorReader(index)
         self.looked_at = 0
         """Vectors that were compared."""
@@ -220,7 +218,7 @@ class VectorIndex(IndexSnapshot):
         at = 0
         while at < len(ids):
             pairs, at = records.fetch(self.tx, self.table, ids, at, FEW)
-            self._run.count_read(len(pairs))
+            self.run.count_read(len(pairs))
             for key, raw in passing(pairs) if passing is not None else pairs:
                 vector = self._read(raw)
                 if vector is not None:
@@ -315,6 +313,24 @@ class KNearest:
         share = max(self.passed, 1) / self.seen
         more: float = share**-WIDENING
         return ceil(probes * more)
+
+    def search(self, probes: int) -> tuple[int, int]:
+        """Find them by lists. Return the number of lists that were read, and how often more were
+        added because too few rows pass.
+
+        :param probes: lists that are enough without other conditions
+        """
+        lists = self._index.list_count
+        stop = probes = min(probes, lists)
+        start, widened = 0, 0
+        while True:
+            self.take(self._index.candidates(start, stop))
+            wanted, are_enough = self.wanted_lists(probes), len(self.found) == self.k
+            if stop >= lists or (are_enough and wanted <= stop):
+                return stop, widened
+            # At least as many lists again, if there are fewer rows than wanted.
+            start, stop = stop, min(max(wanted, stop if are_enough else 2 * stop), lists)
+            widened += 1
 
     def take(self, candidates: Candidates | ScannedNearest) -> None:
         """Read candidates until no other can be nearer than the k-th."""

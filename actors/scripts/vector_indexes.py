@@ -29,6 +29,7 @@ def described(options: VectorOptions) -> dict[str, Value]:
 def info(run: Execution, table: Table, index: Index, options: VectorOptions) -> dict[str, Value]:
     """Return the counts of an index: vectors in segments and the backlog behind them."""
     load_arrays(run.fiber)
+    from actors.scripts.recall_measuring import changed_share
     from storage.search import centroids
     from storage.search.vectors import VectorSegment
 
@@ -57,6 +58,6 @@ def info(run: Execution, table: Table, index: Index, options: VectorOptions) -> 
         "fresh": fresh,
         "recall": "unmeasured"
         if recall is None
-        else measuring.described(run, table, index, recall),
+        else measuring.described(recall, changed_share(run, table, index, recall.sequence)),
         "bytes": sum(head.size for head in heads),
     }

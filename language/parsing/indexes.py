@@ -21,9 +21,10 @@ vector = VECTOR DIMENSION int any(DISTANCE (COSINE | EUCLIDEAN | DOT) | TYPE (F3
 scoring = BM25 ["(" factor "," factor ")"]
 factor = int | float | decimal
 drop_index = DROP INDEX name ON name [reason]
-rebuild = REBUILD INDEX name ON name [built]
+rebuild = REBUILD INDEX name ON name [MEASURE over] [built]
 check_index = CHECK INDEX name ON name
-measure = MEASURE INDEX name ON name any(QUERIES int | WITH expression | K int | PROBES int)
+measure = MEASURE INDEX name ON name over
+over = any(QUERIES int | WITH expression | K int | PROBES int | WHERE expression)
 built = WAIT [timeout]
 explain = EXPLAIN [ANALYZE] (select | update | delete_records)
 """
@@ -105,7 +106,9 @@ class IndexParser(PlaceParser):
     def rebuild(self) -> tree.Statement:
         at = self._begin_statement("REBUILD")
         self.expect_word("INDEX")
-        return tree.RebuildIndex(*self.index_on_table(), *self._built(), at)
+        name, table = self.index_on_table()
+        over = self._over() if self.take_word("MEASURE") else None
+        return tree.RebuildIndex(name, table, over, *self._built(), at)
 
     def check_index(self) -> tree.Statement:
         at = self._begin_statement("CHECK")
@@ -116,11 +119,15 @@ class IndexParser(PlaceParser):
         at = self._begin_statement("MEASURE")
         self.expect_word("INDEX")
         name, table = self.index_on_table()
+        return tree.MeasureIndex(name, table, self._over(), at)
+
+    def _over(self) -> tree.MeasureOver:
         given: dict[str, Any] = {}
         while (word := self.word()) in _MEASURED and _MEASURED[word] not in given:
             self.i += 1
-            given[_MEASURED[word]] = self.expression() if word == "WITH" else self._whole()
-        return tree.MeasureIndex(name, table, tree.MeasureOver(**given), at)
+            is_number = word not in ("WITH", "WHERE")
+            given[_MEASURED[word]] = self._whole() if is_number else self.expression()
+        return tree.MeasureOver(**given)
 
     def _whole(self) -> int:
         if self.kinds[self.i] != INT:
@@ -149,7 +156,9 @@ _EXPLAINED: Final[dict[str, Any]] = {
     "DELETE": IndexParser.delete,
 }
 _DISTANCES: Final = ("COSINE", "EUCLIDEAN", "DOT")
-_MEASURED: Final = {"QUERIES": "queries", "WITH": "vectors", "K": "k", "PROBES": "probes"}
+_MEASURED: Final = {
+    "QUERIES": "queries", "WITH": "vectors", "K": "k", "PROBES": "probes", "WHERE": "where",
+}  # fmt: skip
 _TYPES: Final = ("F32", "I8")
 DEFINES["INDEX"] = IndexParser.define_index
 DROPS["INDEX"] = IndexParser.drop_index

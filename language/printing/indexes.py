@@ -51,14 +51,21 @@ def _built(node: tree.DefineIndex | tree.RebuildIndex) -> str:
     return join("WAIT", timeout(node)) if node.wait else ""
 
 
-def _measure(node: tree.MeasureIndex) -> str:
-    over = node.over
+def _rebuild(node: tree.RebuildIndex) -> str:
     return join(
-        on_table("MEASURE INDEX", node.name, node.table),
+        on_table("REBUILD INDEX", node.name, node.table),
+        "" if node.over is None else join("MEASURE", _over(node.over)),
+        _built(node),
+    )
+
+
+def _over(over: tree.MeasureOver) -> str:
+    return join(
         "" if over.queries == _DEFAULT.queries else f"QUERIES {over.queries}",
         "" if over.vectors is None else f"WITH {print_expression(over.vectors)}",
         "" if over.k == _DEFAULT.k else f"K {over.k}",
         "" if over.probes is None else f"PROBES {over.probes}",
+        "" if over.where is None else f"WHERE {print_expression(over.where)}",
     )
 
 
@@ -75,11 +82,11 @@ STATEMENTS.update(
         tree.DropIndex: lambda node: join(
             on_table("DROP INDEX", node.name, node.table), text("REASON", node.reason)
         ),
-        tree.RebuildIndex: lambda node: join(
-            on_table("REBUILD INDEX", node.name, node.table), _built(node)
-        ),
+        tree.RebuildIndex: _rebuild,
         tree.CheckIndex: lambda node: on_table("CHECK INDEX", node.name, node.table),
-        tree.MeasureIndex: _measure,
+        tree.MeasureIndex: lambda node: join(
+            on_table("MEASURE INDEX", node.name, node.table), _over(node.over)
+        ),
         tree.Explain: _explain,
     }
 )

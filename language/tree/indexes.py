@@ -63,6 +63,7 @@ class DropIndex:
 class RebuildIndex:
     name: str
     table: str
+    over: MeasureOver | None = None
     wait: bool = False
     timeout: timedelta | None = None
     at: int = field(default=0, compare=False)
@@ -79,12 +80,14 @@ class CheckIndex:
 
 @dataclass(frozen=True, slots=True)
 class MeasureOver:
-    """Clauses of MEASURE. `vectors`: queries in the place of stored vectors."""
+    """Clauses of MEASURE. `vectors`: queries in the place of stored vectors. `where`: condition of
+    queries that are measured, too."""
 
     queries: int = 200
     vectors: Expression | None = None
     k: int = 10
     probes: int | None = None
+    where: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,7 +188,7 @@ def _clear(tx: Transaction, index: Index) -> None:
             tx.delete(one.build)
             if one.vector is not None:
                 tx.delete_range(*keys.within(one.centroids))
-                tx.delete(one.recall)
+                tx.delete_range(*keys.within(one.recall))
 
 
 def _declare_build(

@@ -13,6 +13,7 @@ of the state, see `storage/search/recall_rows.py`. Imports numpy.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import isqrt, sqrt
@@ -47,9 +48,13 @@ _SELECTED: Final = 250_000
 """Most distances of which the least are selected in one step."""
 _LADDER: Final = 1.06
 """Ratio of two numbers of lists of the curve."""
+_FRESH_PART: Final = 10
+"""Figures count if at most this part of the records is fresh: those are never missed."""
 _FRESH: Final = 0xFFFF
 """Segment of the label of a fresh record."""
 Steps = Generator[None, None, Any]
+Passes = Callable[[bytes, bytes], bool]
+"""True if a record passes a filter, by its key and packed fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,34 @@ class Measurement:
             self._segments.append((vectors, live, head.digest[len(self._form) :]))
         self._fresh = sorted(set(fresh))
 
+    def has_lists(self, digest: bytes) -> bool:
+        """True if the records are in some lists; of many only a few are in none yet."""
+        held = sum(int(live.sum()) for _, live, _ in self._segments)
+        few = self.lists == 1 or len(self._fresh) * _FRESH_PART <= held
+        return few and all(known == digest for _, _, known in self._segments)
+
+    def restricted(self, passes: Passes) -> Steps:
+        """Return the measurement of those records alone that pass a filter."""
+        found = copy(self)
+        found._segments, found._fresh = [], []
+        for segment, live, digest in self._segments:
+            passing = live.copy()
+            numbers = live.nonzero()[0].tolist()
+            for number, id in zip(numbers, segment.segment.ids(numbers), strict=True):
+                passing[number] = self._passes(id, passes)
+                if number % 16 == 0:
+                    yield
+            found._segments.append((segment, passing, digest))
+        for id in self._fresh:
+            if self._passes(id, passes):
+                found._fresh.append(id)
+            yield
+        return found
+
+    def _passes(self, id: bytes, passes: Passes) -> bool:
+        raw = self._get(self._prefix + id)
+        return raw is not None and passes(self._prefix + id, raw[SEQUENCE_BYTES:])
+
     def vector(self, id: bytes) -> Floats | None:
         """Return the vector of a record, as it is compared."""
         raw = self._get(self._prefix + id)
@@ -189,6 +222,26 @@ class Measurement:
             if number % 64 == 63:
                 yield
         return np.stack(rows)
+
+    def nearest(self, sample: Sample) -> Steps:
+        """Return for each query the ids of its k nearest records, with those as near as the k-th,
+        and how many of them are to be found."""
+        best: _Best = yield from self.neighbours(sample)
+        own = self._own(sample)
+        found: list[tuple[set[bytes], int]] = []
+        for query in range(len(sample.vectors)):
+            labels, distances = best.of(query, own[query])
+            most = min(self.k, len(labels))
+            near = labels[distances <= distances[most - 1]].tolist() if most else []
+            found.append((set(map(self._id, near)), most))
+            yield
+        return found
+
+    def _id(self, label: int) -> bytes:
+        segment = label >> 32
+        if segment == _FRESH:
+            return self._fresh[label & 0xFFFFFFFF]
+        return next(self._segments[segment][0].segment.ids([label & 0xFFFF]))
 
     # --- hits -------------------------------------------------------------------------------------
 

@@ -72,6 +72,7 @@ PLACES: Final[dict[str, str]] = {
     "RETURN CASE WHEN @ = 1 THEN 2 END": "Choice.branches",
     "RETURN CASE WHEN false THEN 1 ELSE @ END": "Choice.otherwise",
     "MEASURE INDEX near ON open WITH (@)": "MeasureIndex.over MeasureOver.vectors",
+    "REBUILD INDEX near ON open MEASURE WITH (@)": "RebuildIndex.over",
     # --- records
     "SELECT @ AS x FROM open": "Select.columns Column.expression",
     "SELECT VALUE @ FROM open": "",
@@ -200,6 +201,7 @@ CONFINED: Final[dict[str, str]] = {
     "ALTER FIELD m ON open SET VALUE @": "AlterField.value",
     "ALTER FIELD m ON open SET ASSERT @ = 1": "AlterField.assertion",
     "DEFINE FUNCTION made() { @ }": "DefineFunction.body",
+    "MEASURE INDEX near ON open WHERE n = @": "MeasureOver.where",
     "SELECT * FROM open WHERE (@) NEAREST 1 TO [1, 2]": "Nearest.of",
 }
 """Places that take a field, or an expression that would run for others. A read there is refused to

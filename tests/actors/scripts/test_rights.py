@@ -206,9 +206,18 @@ ROWS: Final[dict[str, list[Row]]] = {
     "DropIndex": [of("DROP INDEX i ON u", "DEFINE", ON_U)],
     "CheckIndex": [of("CHECK INDEX i ON u", "DEFINE", ON_U)],
     "MeasureIndex": [
-        of("MEASURE INDEX near ON u WITH array::map(0..10, |$n| [1, $n])", "DEFINE", ON_U)
+        of("MEASURE INDEX near ON u WITH array::map(0..10, |$n| [1, $n])", "DEFINE", ON_U),
+        of(
+            "MEASURE INDEX near ON u WITH array::map(0..10, |$n| [1, $n]) WHERE n = 1",
+            "",
+            ON_U,
+            both=DEFINES_AND_READS,
+        ),
     ],
-    "RebuildIndex": [of("REBUILD INDEX i ON u", "DEFINE", ON_U)],
+    "RebuildIndex": [
+        of("REBUILD INDEX i ON u", "DEFINE", ON_U),
+        of("REBUILD INDEX near ON u MEASURE WHERE n = 1", "", ON_U, both=DEFINES_AND_READS),
+    ],
     # --- cache spaces
     "DefineSpace": [of("DEFINE SPACE made", "DEFINE", ON_MAIN)],
     "DropSpace": [of("DROP SPACE c", "DEFINE", ON_MAIN)],

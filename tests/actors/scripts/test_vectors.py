@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 import actors.indexes
+import actors.recall_renewal
 import actors.vector_training
 from actors.backups.restoring import RestoreOptions, restore
 from actors.environment import system_environment
@@ -52,6 +54,15 @@ async def until(node: Running, **wanted: Any) -> dict[str, Any]:
         info = await node.value("INFO FOR INDEX emb ON doc")
         if all(info[name] == value for name, value in wanted.items()):
             return info  # type: ignore[no-any-return]
+        await asyncio.sleep(0.02)
+
+
+async def trained(node: Running) -> dict[str, Any]:
+    """INFO of the index, once its records are in the lists of a training."""
+    while True:
+        info = await until(node, fresh=0, lists=136)
+        if info["largest_list"] <= SIZE // 8:
+            return info
         await asyncio.sleep(0.02)
 
 
@@ -100,9 +111,7 @@ async def test_what_never_fitted_an_index_can_be_deleted_while_that_is_built(
 async def test_lists_are_trained_and_stay(tmp_path: Path) -> None:
     async with running(tmp_path / "store") as node:
         await node.answer(SETUP, {"rows": ROWS})
-        info = await until(node, fresh=0, lists=136)
-        while info["largest_list"] > SIZE // 8:
-            info = await until(node, fresh=0)
+        info = await trained(node)
         assert info["probes"] == 23
         way = await explained(node, NEAR)
         assert (way["way"], way["probes"]) == ("lists", 23) and way["looked_at"] < SIZE
@@ -161,8 +170,7 @@ async def test_a_training_that_was_killed_is_begun_again(
 async def test_recall_is_measured_and_sets_the_lists(tmp_path: Path) -> None:
     async with running(tmp_path / "store") as node:
         await node.answer(SETUP, {"rows": ROWS})
-        await until(node, fresh=0, lists=136)
-        assert (await until(node))["recall"] == "unmeasured"
+        assert (await trained(node))["recall"] == "unmeasured"
         assert (await explained(node, NEAR))["recall"] == "unmeasured"
         given = [[RNG.gauss(n % 7, 1) for _ in range(4)] for n in range(80)]
         found = (await node.answer("MEASURE INDEX emb ON doc WITH $v", {"v": given})).results[0]
@@ -200,6 +208,130 @@ async def test_recall_is_measured_and_sets_the_lists(tmp_path: Path) -> None:
         assert (await until(node, lists=136))["recall"] == "unmeasured"
 
 
+@pytest.mark.usefixtures("_small")
+async def test_recall_of_queries_with_a_filter(node: Running) -> None:
+    await node.answer(SETUP, {"rows": ROWS})
+    await trained(node)
+    given = [[RNG.gauss(n % 7, 1) for _ in range(4)] for n in range(30)]
+    over = {"v": given, "most": 30}
+    script = "MEASURE INDEX emb ON doc WITH $v PROBES 3 WHERE"
+    told: Any = (await node.answer(f"{script} n < $most", over)).results[0].value
+    (found,) = (one for one in told["others"] if "filter" in one)
+    assert (found["filter"], found["of"], found["probes"]) == ("n < $most", "given", 3)
+    # As searches find, and brute force.
+    hits = 0
+    for vector in given:
+        near = "SELECT VALUE record::id(id) FROM doc WHERE v NEAREST 10 TO $v PROBES 3 AND n < 30"
+        rows = {row["id"]: row["v"] for row in ROWS if row["n"] < 30}
+        truth = sorted(rows, key=lambda id: math.dist(rows[id], vector))[:10]
+        ids: Any = (await node.answer(near, {"v": vector})).results[0].value
+        hits += len({*truth} & {*ids})
+    assert found["value"] == pytest.approx(hits / 300) and 0.2 < found["value"] < 1
+    told = (await node.answer(f"{script} n = 7 OR n = 8", over)).results[0].value
+    filters = [one["filter"] for one in told["others"] if "filter" in one]
+    assert filters == ["n < $most", "n = 7 OR n = 8"]
+    for condition, shown in (
+        ("n < $most", {"k": 10, "value": found["value"], "low": found["low"], "of": "given"}),
+        ("n < 30", "unmeasured"),
+    ):
+        query = f"EXPLAIN SELECT * FROM doc WHERE v NEAREST 10 TO {TO} AND {condition}"
+        plan: Any = (await node.answer(query, over)).results[0].value
+        assert plan["sources"][0]["recall"]["filtered"] == shown, condition
+    part = f"SELECT * FROM doc:1..900 WHERE v NEAREST 10 TO {TO} PROBES 9 AND n < 30"
+    assert (await explained(node, part)).get("recall", {}).get("filtered") in (None, "unmeasured")
+
+
+async def test_a_measurement_meets_no_conflict(node: Running) -> None:
+    await node.answer(SETUP, {"rows": ROWS})
+    measured, before = asyncio.Event(), node.node.committer.conflicts
+
+    async def write() -> None:
+        number = 0
+        while not measured.is_set():
+            number += 1
+            await node.answer(f"UPSERT doc:{SIZE + number % 9} SET v = [{number}, 1, 2, 3]")
+
+    writer = asyncio.create_task(write())
+    told = await node.value("MEASURE INDEX emb ON doc WHERE n < 50")
+    measured.set()
+    await writer
+    assert told["state"] == "measured" and node.node.committer.conflicts == before
+    # In a block it is of the records of that transaction.
+    block = "BEGIN; UPDATE doc:1 SET v = [9, 9, 9, 9] RETURN NONE; MEASURE INDEX emb ON doc; COMMIT"
+    assert (await node.values(block))[2]["state"] == "measured"
+
+
+async def recall_of(node: Running, **wanted: Any) -> dict[str, Any]:
+    """Recall of the index in INFO, once it has some values."""
+    while True:
+        found = (await node.value("INFO FOR INDEX emb ON doc"))["recall"]
+        if isinstance(found, dict) and all(found[name] == value for name, value in wanted.items()):
+            return found
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.usefixtures("_small")
+async def test_the_leader_measures_after_a_rebuild_and_what_is_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actors.recall_renewal, "REST_US", 0)
+    monkeypatch.setattr(actors.recall_renewal, "_RESTS", 0)
+    given = [[RNG.gauss(n % 7, 1) for _ in range(4)] for n in range(20)]
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    async with running(tmp_path / "store") as node:
+        await node.answer(SETUP, {"rows": ROWS})
+        await trained(node)
+        script = "REBUILD INDEX emb ON doc MEASURE WITH $v K 3 WHERE n < $most WAIT"
+        await node.answer(script, {"v": given, "most": 30})
+        assert (await until(node))["recall"] == "unmeasured"
+    # A kill in between: the next start goes on with it.
+    async with running(tmp_path / "store", settings={"backup_dir": str(folder)}) as node:
+        told = await recall_of(node, k=3, of="given", queries=20)
+        assert (await until(node))["lists"] == 136
+        assert [one["filter"] for one in told["others"] if "filter" in one] == ["n < $most"]
+        await node.values("UPDATE doc SET v = [1, 2, 3, n] WHERE n < 20 RETURN NONE")
+        again = await recall_of(node, state="measured", changed=0.0)
+        assert again["seq"] > told["seq"] and (again["of"], again["k"]) == ("given", 3)
+        # Another target sets other lists.
+        await node.values(
+            "DEFINE INDEX OVERWRITE emb ON doc FIELDS v VECTOR DIMENSION 4 DISTANCE EUCLIDEAN"
+            " RECALL 0.5"
+        )
+        few = await recall_of(node, target=0.5)
+        assert few["probes"] < again["probes"]
+        await node.value("BACKUP LOG TO 'log'")
+        await node.values("REBUILD INDEX emb ON doc")
+        assert (await until(node, fresh=0))["recall"] == "unmeasured"
+    environment, wanted = system_environment(), RestoreOptions(str(tmp_path / "restored"))
+    with closing(environment.fs.open_read(str(folder / "log"))) as file:
+        list(restore(environment, file, wanted, no_progress))
+    async with running(tmp_path / "restored") as node:
+        await until(node, lists=136, fresh=0)
+        assert (await until(node))["recall"] == "unmeasured"
+
+
+async def test_a_measurement_of_the_leader_ends_with_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+
+    def endless(reading: Any, *_: Any) -> None:
+        asked.set()
+        while True:
+            reading.tick()
+
+    with monkeypatch.context() as hindered:
+        hindered.setattr(actors.recall_renewal, "_found", endless)
+        async with running(tmp_path / "store") as node:
+            await node.answer(SETUP, {"rows": ROWS})
+            await node.value("REBUILD INDEX emb ON doc MEASURE QUERIES 20")
+            await asked.wait()
+            assert await node.value(NEAR) == nearest()
+    async with running(tmp_path / "store") as node:
+        assert (await recall_of(node))["queries"] == 20
+
+
 async def test_what_can_not_be_measured(node: Running) -> None:
     await node.answer(SETUP, {"rows": ROWS[:9]})
     await node.values("DEFINE INDEX n ON doc FIELDS n")
@@ -211,6 +343,11 @@ async def test_what_can_not_be_measured(node: Running) -> None:
         ("MEASURE INDEX emb ON doc WITH [[1, 2, 3, 4]]", "10 to 2000 vectors"),
         ("MEASURE INDEX emb ON doc WITH 7", "an array of vectors, not int"),
         ("MEASURE INDEX emb ON doc WITH array::map(0..10, |$n| [$n])", "not array of 1"),
+        ("MEASURE INDEX emb ON doc WHERE n = $none", "$none"),
+        ("MEASURE INDEX emb ON doc WHERE n IN (SELECT VALUE n FROM doc)", "has a SELECT"),
+        ("MEASURE INDEX emb ON doc WHERE n > rand::int(0, 9)", "WHERE of MEASURE calls rand"),
+        ("REBUILD INDEX n ON doc MEASURE", "no VECTOR index"),
+        ("REBUILD INDEX emb ON doc MEASURE K 0", "K takes 1 to 1000"),
     ):
         refusal = (await node.answer(script)).refusal
         assert refusal is not None and wrong in refusal.message, script
