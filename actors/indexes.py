@@ -22,6 +22,7 @@ from actors.execution.scheduler import FiberScheduler
 from actors.memory import NodeMemory
 from actors.recall_renewal import RecallRenewal
 from actors.runtime import REST_SECONDS, LoopActor, Runtime, handles, tell
+from actors.search_metrics import SearchWork
 from actors.segment_folds import SegmentFolds
 from actors.vector_training import VectorTraining
 from protocol import limits
@@ -100,6 +101,8 @@ class IndexBuilderHandle:
     builder: ActorRef[Any] | None = None
 
     def __init__(self) -> None:
+        self.work = SearchWork()
+        """Work of the builder, for /metrics."""
         self.queries = LiveQueries()
         """Recent query vectors of VECTOR indexes."""
         self.ending: set[asyncio.Task[None]] = set()
@@ -144,9 +147,11 @@ class IndexesActor(LoopActor):
         self._unreadable: set[bytes] = set()
         """Keys of the declarations whose build has met an unreadable part of the state."""
         self._waiting: asyncio.Future[None] | asyncio.TimerHandle | None = None
-        self._training = VectorTraining(runtime, committer)
-        self._renewal = RecallRenewal(runtime, committer, scheduler, memory, indexes.queries)
-        self._folds = SegmentFolds(committer, runtime.clock.monotonic_us)
+        self._training = VectorTraining(runtime, committer, indexes.work)
+        self._renewal = RecallRenewal(
+            runtime, committer, scheduler, memory, indexes.queries, indexes.work
+        )
+        self._folds = SegmentFolds(committer, runtime.clock.monotonic_us, indexes.work)
         self._next_fold: asyncio.TimerHandle | None = None
         """Timer of the next slice of folds."""
         self._folds_on = False

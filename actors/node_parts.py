@@ -48,6 +48,7 @@ from actors.scripts.actor import ScriptsActor
 from actors.scripts.named_snapshots import NamedSnapshots
 from actors.scripts.plans import Plans
 from actors.scripts.services import Services
+from actors.search_metrics import SearchMetrics
 from actors.sessions import Sessions, end_with_users
 from actors.settings import NodeSettings
 from actors.sign_in_throttle import network
@@ -88,6 +89,7 @@ class NodeParts:
     reads: LogReads
     spaces: SpaceService
     topics: TopicService
+    search: SearchMetrics
 
     def __init__(
         self, settings: NodeSettings, environment: Environment, runtime: Runtime, facts: NodeInfo
@@ -234,6 +236,7 @@ class NodeParts:
         )
         self._topics = self.topics = TopicService(runtime, committer, self.roles, self.rights)
         indexes = self._index_builds
+        self.search = SearchMetrics(committer, self.roles, self.rights, indexes.work)
         self._indexes = self._supervise(
             lambda: IndexesActor.start(
                 runtime, indexes, committer, self.scheduler, self.registry.memory

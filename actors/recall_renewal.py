@@ -22,6 +22,7 @@ from actors.memory import MemoryAccount, NodeMemory
 from actors.runtime import Runtime
 from actors.scripts import arrays
 from actors.scripts.search_reading import SeparateReading
+from actors.search_metrics import SearchWork
 from actors.vector_training import wants_lists
 from language.sizing import WorkingMemory
 from protocol.errors import POSTPONES, Refusal
@@ -34,6 +35,7 @@ from storage.indexes import index_rows
 from storage.indexes.entries import FAILED, Index
 from storage.search import recall_rows, segments
 from storage.search.recall_rows import MeasuredFilter, Recall, Request
+from storage.search.trainings import lists_of
 from storage.txn.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -53,9 +55,11 @@ class RecallRenewal:
         scheduler: FiberScheduler,
         memory: NodeMemory,
         queries: LiveQueries,
+        work: SearchWork,
     ) -> None:
         self._runtime, self._committer = runtime, committer
         self._scheduler, self._memory, self._queries = scheduler, memory, queries
+        self._work = work
         self._task: asyncio.Task[None] | None = None
         self._looked = 0
         """Declarations that were looked at."""
@@ -108,7 +112,6 @@ class RecallRenewal:
 
     def _has_lists(self, index: Index) -> bool:
         """True if all segments of an index have the lists that it should have."""
-        from actors.scripts.recall_measuring import lists_of
         from storage.search.vectors import form_digest
 
         assert index.vector is not None
@@ -142,6 +145,7 @@ class RecallRenewal:
         took_us = self._runtime.clock.monotonic_us() - began_us
         rest_us = max(REST_US, took_us * _RESTS)
         if found is not None:
+            self._work.add("measurement", took_us)
             with suppress(*POSTPONES):
                 await self._commit(index, *found)
         self._rest(index, rest_us)
@@ -176,8 +180,6 @@ class RecallRenewal:
         return found.pop()
 
     async def _commit(self, index: Index, recall: Recall, request: Request) -> None:
-        from actors.scripts.recall_measuring import lists_of
-
         committer = self._committer
         with committer.begin_transaction() as tx:
             present = index_rows.find(tx, index.key)
@@ -210,7 +212,7 @@ def _found(
     if table is None or present is None or present.vector is None:
         return None
     request = recall_rows.find_request(tx.get, present, tx.store)
-    known = recall_rows.find(tx, present, measuring.lists_of(tx.get, present))
+    known = recall_rows.find(tx, present, lists_of(tx.get, present))
     if request is None or present.entries != index.entries:
         return None
     if known is not None and known.target == present.vector.recall:

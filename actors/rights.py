@@ -102,6 +102,7 @@ Judgement = tuple[Verbs, bool, tuple[Securable, ...]]
 - otherwise the securables inside it that the user holds grants on; these may be dropped
 """
 
+Held = TypeVar("Held", Table, Topic)
 Found = TypeVar("Found", Table, Topic, Space, Function, Analyzer, Vault)
 
 REMEMBERED_USERS: Final = 1_024
@@ -408,6 +409,15 @@ class Rights:
         for database in _databases(tx, who, tick):
             yield database, _held(who, topics.each_topic(tx, database, tick), verbs)
 
+    def tables(self, tx: Transaction, caller: Caller, verbs: Verbs, tick: Tick) -> Iterator[Table]:
+        """Iterate over the tables on which a caller holds these verbs.
+
+        :param tick: called for each database and table of the store
+        """
+        who = self.privileges(tx, caller)
+        for database in _databases(tx, who, tick):
+            yield from _held(who, tables.tables(tx, database, tick), verbs)
+
     def _inside(
         self,
         tx: Transaction,
@@ -691,11 +701,11 @@ def _near_table(tx: Transaction, who: Privileges, database: Database, name: str)
     return None
 
 
-def _held(who: Privileges, every: Iterator[Topic], verbs: Verbs) -> Iterator[Topic]:
-    """Iterate over the topics on which a user holds these verbs."""
-    for topic in every:
-        if verbs <= who.holds(topic):
-            yield topic
+def _held(who: Privileges, every: Iterator[Held], verbs: Verbs) -> Iterator[Held]:
+    """Iterate over the topics or tables on which a user holds these verbs."""
+    for one in every:
+        if verbs <= who.holds(one):
+            yield one
 
 
 def _databases(tx: Transaction, who: Privileges, tick: Tick) -> Iterator[Database]:

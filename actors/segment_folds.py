@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from actors.commits.committer import Committer
+from actors.search_metrics import SearchWork
 from language.search.analysis import Analyzer
 from language.search.compiled import analyzer_of, digest_of
 from protocol import limits
@@ -54,7 +55,9 @@ class SegmentFolds:
     :param now_us: monotonic clock
     """
 
-    def __init__(self, committer: Committer, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self, committer: Committer, now_us: Callable[[], int], counted: SearchWork
+    ) -> None:
         ledger = committer.ledger
         self._state, self._now_us = ledger.state, now_us
         self._fold = Fold(
@@ -64,6 +67,9 @@ class SegmentFolds:
             lambda: ledger.may_apply and not ledger.applies_part and not committer.disk_full,
         )
         self._work: Iterator[object] | None = None
+        self._counted = counted
+        self._took_us = 0
+        """Time that the work has taken."""
         self.indexes: list[bytes] = []
         """Keys of the declarations of these indexes."""
         self._queue: deque[bytes] = deque()
@@ -78,8 +84,9 @@ class SegmentFolds:
 
         :raises EngineFailed: the engine can't be read or written
         """
-        until_us = self._now_us() + limits.INDEX_SLICE_US
-        while self._now_us() < until_us:
+        at_us = self._now_us()
+        until_us = at_us + limits.INDEX_SLICE_US
+        while at_us < until_us:
             if self._work is None:
                 self._work = self._next()
                 if self._work is None:
@@ -88,12 +95,21 @@ class SegmentFolds:
             work, self._work = self._work, None
             done = object()
             step = next(work, done)
+            before_us, at_us = at_us, self._now_us()
+            self._took_us += at_us - before_us
             if step is done:
+                self._count()
                 continue
             self._work = work
             if step is WAITS:
                 return WAIT_SECONDS
         return 0.0
+
+    def _count(self) -> None:
+        kind = self._fold.kind
+        if kind is not None:
+            self._counted.add(kind, self._took_us)
+        self._took_us, self._fold.kind = 0, None
 
     @property
     def any(self) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from actors.commits.committer import NODE, Committer
 from actors.runtime import Runtime
+from actors.search_metrics import SearchWork
 from protocol import limits
 from protocol.errors import POSTPONES
 from storage.engine.engine import EngineReader
@@ -31,8 +32,8 @@ MODULE: Final = "storage.search.training"
 class VectorTraining:
     """Trainings of one store, one at a time."""
 
-    def __init__(self, runtime: Runtime, committer: Committer) -> None:
-        self._runtime, self._committer = runtime, committer
+    def __init__(self, runtime: Runtime, committer: Committer, work: SearchWork) -> None:
+        self._runtime, self._committer, self._work = runtime, committer, work
         self._task: asyncio.Task[None] | None = None
         self._looked = 0
         """Declarations that were looked at."""
@@ -84,6 +85,7 @@ class VectorTraining:
 
         assert index.vector is not None
         engine, now_us = self._committer.ledger.state.engine, self._runtime.clock.monotonic_us
+        began_us = now_us()
         vectors = segments.live_count(engine.scan, index.entries)
         lists = centroids.lists_for(vectors, index.vector)
         wanted = min(centroids.SAMPLE * lists, centroids.NUMBERS // index.vector.dimension)
@@ -97,6 +99,7 @@ class VectorTraining:
         request = TrainingRequest(index.id, lists, index.vector.distance == "COSINE", parts)
         answer = await self._runtime.compute(MODULE, request.pack())
         rows = read_answer(answer, index.vector.dimension)
+        self._work.add("training", now_us() - began_us)
         with suppress(*POSTPONES):
             await self._commit(index, lambda tx, found: centroids.put(tx, found, rows, vectors))
             self._rests_until_us = 0

@@ -28,6 +28,7 @@ from storage.indexes.vector_markers import unfit, wanted_of
 from storage.indexes.vector_options import VectorOptions
 from storage.search import recall_rows
 from storage.search.recall_rows import MeasuredFilter, Recall, Request
+from storage.search.trainings import lists_of
 from storage.txn.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -162,12 +163,7 @@ def _given(run: Execution, value: Any, options: VectorOptions) -> list[list[Any]
 
 def current(run: Execution, index: Index) -> Recall | None:
     """Return the recall that was measured with the present lists; None: it is unmeasured."""
-    get = run.transaction.get
-    if get(index.recall) is None:
-        return None
-    from actors.scripts.recall_measuring import lists_of
-
-    return recall_rows.find(run.transaction, index, lists_of(get, index))
+    return recall_rows.find(run.transaction, index, lists_of(run.transaction.value_over, index))
 
 
 def described(recall: Recall, changed: float) -> dict[str, Value]:

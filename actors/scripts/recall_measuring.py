@@ -26,7 +26,7 @@ from storage.formats.keys import SEQUENCE_BYTES, Pair
 from storage.indexes.entries import Index
 from storage.indexes.vector_options import VectorOptions
 from storage.records import records
-from storage.search import centroids, segments
+from storage.search import segments
 from storage.search.recall import (
     LEAST_LIVE,
     Measurement,
@@ -39,6 +39,7 @@ from storage.search.recall import (
 )
 from storage.search.recall_rows import FilteredRecall, MeasuredFilter, Recall, Request
 from storage.search.segments import Segment
+from storage.search.trainings import lists_of
 from storage.search.vectors import Floats, float_vector, stacked
 
 LEAST: Final = 10
@@ -185,12 +186,6 @@ def filter_of(reading: Reading, table: Table, named: MeasuredFilter) -> Filter:
     found = Filter(named.text, schema.types, analyzer, named.variables, WHERE)
     check_against(schema, found.comparisons, table, found.evaluate, reading.tick)
     return found
-
-
-def lists_of(get: segments.Get, index: Index) -> bytes:
-    """Return the digest of the lists that an index has now."""
-    known = centroids.trainings(get, index)
-    return known[-1].digest if known else centroids.NO_LISTS
 
 
 def as_compared(rows: Sequence[Any], options: VectorOptions, reading: Reading) -> Floats:

@@ -44,6 +44,7 @@ from storage.formats.keys import Pair
 from storage.indexes.entries import READY, Index, IndexedFields
 from storage.indexes.text_markers import TextMarkers
 from storage.records import records
+from storage.search.caches import search_cache
 from storage.search.postings import SegmentArrays
 from storage.search.segments import Head, TextSegment
 from storage.txn.transaction import Transaction
@@ -317,5 +318,5 @@ class _Recount:
         return count(phrase, postings, search.tick)
 
 
-_recent: Final[BoundedCache[list[Field]]] = BoundedCache(KNOWN_BYTES)
+_recent: Final[BoundedCache[list[Field]]] = search_cache(KNOWN_BYTES)
 """Terms of the fields of recent fresh records, by a digest of all that they depend on."""

@@ -28,6 +28,7 @@ from storage.formats.keys import Pair
 from storage.indexes.entries import Index
 from storage.records import records
 from storage.search import centroids
+from storage.search.caches import search_cache
 from storage.search.contents import VectorReader
 from storage.search.segments import Head
 from storage.search.vectors import (
@@ -403,5 +404,5 @@ class ScannedNearest:
             some = following
 
 
-_recent: Final[BoundedCache[Floats]] = BoundedCache(KNOWN_BYTES)
+_recent: Final[BoundedCache[Floats]] = search_cache(KNOWN_BYTES)
 """Vectors of recent fresh records, by a digest of all that they depend on."""

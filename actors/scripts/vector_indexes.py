@@ -14,6 +14,7 @@ from storage.indexes.vector_options import VectorOptions
 from storage.records import records
 from storage.search import segments
 from storage.search.segments import Segment
+from storage.search.trainings import trainings
 
 
 def described(options: VectorOptions) -> dict[str, Value]:
@@ -40,7 +41,7 @@ def info(run: Execution, table: Table, index: Index, options: VectorOptions) -> 
         segment = Segment(tx.get, tx.scan, index.entries, head, keeps=True)
         lists.update(VectorSegment(segment, options).lists())
         run.tick()
-    known = centroids.trainings(tx.get, index)
+    known = trainings(tx.get, index)
     trained = known[-1].lists if known else 1
     recall = measuring.current(run, index)
     fresh = segments.count_fresh(tx, index.entries, run.tick)

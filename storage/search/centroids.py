@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 from math import isqrt, sqrt
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,9 @@ from protocol.bounded_cache import BoundedCache
 from storage.formats import keys
 from storage.indexes.entries import Index
 from storage.indexes.vector_options import VectorOptions
+from storage.search.caches import search_cache
 from storage.search.segments import KEPT_BYTES, Get
+from storage.search.trainings import DIGEST_BYTES, Training, trainings
 from storage.txn.transaction import Transaction
 
 AGAIN: Final = 4
@@ -40,9 +42,6 @@ SAMPLE: Final = 32
 """Vectors of the sample for each list."""
 NUMBERS: Final = 8_000_000
 """Most numbers of all vectors of the sample."""
-DIGEST_BYTES: Final = 8
-NO_LISTS: Final = bytes(DIGEST_BYTES)
-"""In the place of the digest of centroids: there is one list."""
 _PART_BYTES: Final = 64 * 1024
 _PRODUCTS: Final = 4_000_000
 """Products of numbers in one step of an assignment."""
@@ -96,26 +95,6 @@ def default_probes(lists: int, recall: float) -> int:
 # --- the state ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Training:
-    """Facts of a training."""
-
-    generation: int
-    lists: int
-    vectors: int
-    """Number of vectors at that time."""
-    digest: bytes
-
-
-def trainings(get: Get, index: Index) -> list[Training]:
-    """Return the trainings whose centroids are kept, the newest last."""
-    value = get(index.centroids)
-    if value is None:
-        return []
-    rows: Any = binary.unpack(value)
-    return [Training(*row) for row in rows]
-
-
 def put(tx: Transaction, index: Index, rows: Floats, vectors: int) -> None:
     """Write centroids, and remove those of the training before the last."""
     known = trainings(tx.get, index)
@@ -161,5 +140,5 @@ def wants_training(get: Get, index: Index, vectors: int) -> bool:
     return not known or vectors >= AGAIN * known[-1].vectors
 
 
-_kept: Final[BoundedCache[Centroids]] = BoundedCache(KEPT_BYTES, large_part=2)
+_kept: Final[BoundedCache[Centroids]] = search_cache(KEPT_BYTES, large_part=2)
 """Centroids, by their index and digest."""

@@ -13,6 +13,7 @@ from storage.indexes.fresh_markers import FreshMarkers
 from storage.indexes.text_markers import TextMarkers
 from storage.indexes.vector_markers import VectorMarkers
 from storage.search.segments import Get, SegmentBuilder, TextBuilder
+from storage.search.trainings import NO_LISTS
 
 FOLD_SIZE: Final = 2_000_000
 """Occurrences of terms, or numbers of vectors, after which a fold takes no further record."""
@@ -91,7 +92,7 @@ class VectorContent:
         self._options = index.vector
         known = centroids.load(get, index)
         self._assign = known[-1].assign if known else None
-        lists = known[-1].training.digest if known else centroids.NO_LISTS
+        lists = known[-1].training.digest if known else NO_LISTS
         self.digest = form_digest(index.vector) + lists
         self._builder = VectorBuilder
         self._read = VectorReader(index)

@@ -66,6 +66,7 @@ class Fold:
     """Folds and merges of one store.
 
     :ivar marked: markers that the ledger notes
+    :ivar kind: `fold` or `merge`, of the work that was returned last
     :ivar may_write: True if the engine takes a batch now, and no commit is applied in part
     """
 
@@ -73,6 +74,7 @@ class Fold:
     marked: MarkedRecords
     contents: Contents
     may_write: Callable[[], bool]
+    kind: str | None = None
 
     def declared(self) -> Iterator[list[bytes]]:
         """Yield the keys of the declarations of indexes made of segments, a few at a
@@ -100,11 +102,15 @@ class Fold:
         found = heads(self.engine.scan, prefix)
         group = _to_merge(found, content)
         if group:
+            self.kind = "merge"
             return self._merge(index, content, found, group)
         marks = self.marked.of(prefix + FRESH)
         if marks.keys is None and next(fresh_ids(self.engine.scan, prefix), None) is None:
             marks.know(())
-        return self._fold(index, content, found) if marks.keys != {} else None
+        if marks.keys == {}:
+            return None
+        self.kind = "fold"
+        return self._fold(index, content, found)
 
     def _index(self, key: bytes) -> Index | None:
         """Return a declared index of segments that is maintained, from the applied state."""

@@ -38,6 +38,7 @@ from protocol.values import Tick, paced
 from storage.formats import keys
 from storage.formats.keys import Pair
 from storage.indexes.fresh_markers import FRESH
+from storage.search.caches import search_cache
 from storage.txn.transaction import Transaction
 
 HEAD: Final = b"\5"
@@ -62,7 +63,7 @@ _ID_BYTES: Final = 48
 """Memory of an id in a list beside its own bytes, about."""
 KEPT_BYTES: Final = 32 * 1024 * 1024
 """Memory of the decoded ids and lengths of segments."""
-_kept: Final[BoundedCache[Any]] = BoundedCache(KEPT_BYTES)
+_kept: Final[BoundedCache[Any]] = search_cache(KEPT_BYTES)
 """Decoded parts of segments, by the digest of the segment's content and the part."""
 
 Get = Callable[[bytes], bytes | None]

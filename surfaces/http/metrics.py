@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -20,9 +20,13 @@ from prometheus_client.registry import Collector
 from actors.backlog import Backlog
 from actors.cluster.diagnostics import ClusterFigures, cluster_figures
 from actors.node_info import Listening
+from actors.search_metrics import IndexFigures
 from actors.topics.metrics import GroupFigures, TopicFigures
 from protocol import limits
 from protocol.requests import Caller
+from protocol.values import Tick
+from storage.search.caches import search_memory
+from storage.txn.tickets import CommitTicket
 from surfaces.counters import BUCKETS_S, CountedWire, Counters
 from surfaces.http.callers import caller
 from surfaces.http.handler import Handler
@@ -30,6 +34,9 @@ from surfaces.http.shared import Http
 
 if TYPE_CHECKING:
     from actors.node import Node
+
+Item = TypeVar("Item")
+_Figures = Callable[[Caller, Tick], tuple[list[Item], CommitTicket | None]]
 
 
 class SurfaceCollector(Collector):
@@ -105,6 +112,7 @@ class SurfaceCollector(Collector):
             self._surface.node.registry.memory.held,
         )
         yield from self._columns()
+        yield from self._search()
         yield from self._feeds()
 
     def _columns(self) -> Iterator[Metric]:
@@ -118,6 +126,24 @@ class SurfaceCollector(Collector):
             ("store_columns_evicted", "Columns dropped to keep their memory", columns.evicted),
         ):
             yield CounterMetricFamily(name, text, value)
+
+    def _search(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "store_search_memory_bytes",
+            "Memory of decoded parts of FULLTEXT and VECTOR indexes",
+            search_memory(),
+        )
+        ended = CounterMetricFamily(
+            "store_search_work", "Work of the index builder that ended", labels=["work"]
+        )
+        seconds = CounterMetricFamily(
+            "store_search_work_seconds", "Seconds that it took", labels=["work"]
+        )
+        for kind, count, took in self._surface.node.search.work.figures():
+            ended.add_metric([kind], count)
+            seconds.add_metric([kind], took)
+        yield ended
+        yield seconds
 
     def _feeds(self) -> Iterator[Metric]:
         feeds = self._surface.node.open_feeds
@@ -167,30 +193,31 @@ class MetricsHandler(Handler):
 
     async def get(self) -> None:
         """Answer the metrics."""
-        who, of_topics = None, b""
+        who, shown = None, b""
         if b"authorization" in self.asked.fields:
             who = await caller(self.exchange)
-            of_topics = await self._of_topics(who)
+            node = self.surface.node
+            shown = await self._shown(who, node.topics.figures, topic_text)
+            shown += await self._shown(who, node.search.figures, index_text)
         registry = CollectorRegistry()
         registry.register(SurfaceCollector(self.surface, who))
         ProcessCollector(registry=registry)
         self.set_header("Content-Type", CONTENT_TYPE_LATEST)
-        self.finish(generate_latest(registry) + of_topics)
+        self.finish(generate_latest(registry) + shown)
 
-    async def _of_topics(self, who: Caller) -> bytes:
-        """Return the metrics of topics. Empty while the disk stalls: their figures may not be
-        durable yet."""
-        node = self.surface.node
-        topics, ticket = await self.surface.long_work.run(
-            who.user, partial(node.topics.figures, who)
-        )
+    async def _shown(
+        self, who: Caller, figures: _Figures[Item], text: Callable[[Sequence[Item]], bytes]
+    ) -> bytes:
+        """Return the metrics of topics or indexes. Empty while the disk stalls: their figures may
+        not be durable yet."""
+        found, ticket = await self.surface.long_work.run(who.user, partial(figures, who))
         if ticket is not None:
             try:
                 async with asyncio.timeout(limits.METRICS_WAIT_SECONDS):
-                    await node.committer.released(ticket)
+                    await self.surface.node.committer.released(ticket)
             except TimeoutError:
                 return b""
-        return topic_text(topics)
+        return text(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +301,37 @@ def topic_text(topics: Sequence[TopicFigures]) -> bytes:
                 more = "" if series.label is None else f',{series.label}="{name}"'
                 parts.append(f"{place}{more}}} {number}\n")
     return "".join(parts).encode()
+
+
+_OF_INDEXES: Final[Sequence[tuple[str, str, Callable[[IndexFigures], Any]]]] = (
+    ("store_index_records", "Records in the segments of the index", lambda one: one.records),
+    ("store_index_segments", "Segments of the index", lambda one: one.segments),
+    ("store_index_fresh", "Records that are in no segment yet", lambda one: one.fresh),
+    ("store_index_lists", "Lists of a VECTOR index", lambda one: one.lists),
+)
+
+
+def index_text(indexes: Sequence[IndexFigures]) -> bytes:
+    """Return the series of FULLTEXT and VECTOR indexes. The pattern of names leaves nothing to
+    escape."""
+    parts, recall = [], "store_index_recall"
+    for name, text, figure in _OF_INDEXES:
+        parts.append(f"# HELP {name} {text}\n# TYPE {name} gauge\n")
+        for one in indexes:
+            if figure(one) is not None:
+                parts.append(f"{name}{{{_place(one)}}} {figure(one)}\n")
+    parts.append(f"# HELP {recall} Measured recall of a VECTOR index\n# TYPE {recall} gauge\n")
+    for one in indexes:
+        for bound, share in zip(("low", "value", "high"), one.recall or (), strict=False):
+            parts.append(f'{recall}{{{_place(one)},bound="{bound}"}} {share}\n')
+    return "".join(parts).encode()
+
+
+def _place(one: IndexFigures) -> str:
+    return (
+        f'namespace="{one.namespace}",database="{one.database}",table="{one.table}",'
+        f'index="{one.name}"'
+    )
 
 
 def _wire(wire: CountedWire) -> Iterator[Metric]:

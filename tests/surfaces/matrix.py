@@ -158,6 +158,14 @@ store_ready                                 |              | +SEEE ++++ +++ +
 store_sequence                              |              | +SEEE ++++ +++ +
 store_state_damage                          |              | +SEEE ++++ +++ +
 store_uptime_seconds                        |              | +SEEE ++++ +++ +
+store_search_memory_bytes                   |              | +SEEE ++++ +++ +
+store_search_work_seconds_total             |              | +SEEE ++++ +++ +
+store_search_work_total                     |              | +SEEE ++++ +++ +
+store_index_fresh                           | READ         | -SEEE ---+ +++ +
+store_index_lists                           | READ         | -SEEE ---+ +++ +
+store_index_recall                          | READ         | -SEEE ---+ +++ +
+store_index_records                         | READ         | -SEEE ---+ +++ +
+store_index_segments                        | READ         | -SEEE ---+ +++ +
 store_topic_consumer_lag                    | READ         | -SEEE ---+ +++ +
 store_topic_due_refused_total               | READ         | -SEEE ---+ +++ +
 store_topic_group_dead_lettered_total       | READ         | -SEEE ---+ +++ +

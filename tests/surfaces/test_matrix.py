@@ -40,7 +40,8 @@ from tests.surfaces.wire.peers import Peer
 from tests.sweeps import some_of
 
 SETTING: Final = """
-DEFINE TABLE t; CREATE t:1 SET n = 1;
+DEFINE TABLE t; CREATE t:1 SET n = 1; DEFINE INDEX near ON t FIELDS v VECTOR DIMENSION 1;
+MEASURE INDEX near ON t WITH array::map(1..11, |$n| [$n]);
 DEFINE SPACE c; SET 'k' IN c VALUE 1; SET 'n' IN c VALUE 1;
 DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 1m; DEFINE READER r ON q;
 DEFINE VAULT s; DEFINE VAULT own PASSPHRASE 'open sesame, please';

@@ -17,6 +17,7 @@ from storage.search.training import (
     read_answer,
     read_request,
 )
+from storage.search.trainings import trainings
 from tests.storage.search.vector_history import VectorBook
 
 
@@ -94,7 +95,7 @@ def test_lists_are_in_snapshots_and_recall_is_not() -> None:
     with store.begin_transaction() as tx:
         index = store.table(tx).indexes[0]
         centroids.put(tx, index, sample(4), 10)
-        digest = centroids.trainings(tx.get, index)[-1].digest
+        digest = trainings(tx.get, index)[-1].digest
         found = recall_rows.Recall(
             digest, 10, 0.9, 0.8, 1.0, 99, "given", 3, 0.95, tx.now, 7, ((3, 0.9, 0.8, 1.0),)
         )

@@ -78,6 +78,59 @@ async def test_a_scrape_shows_the_store_and_its_backups(raw: Raw, bearer: str, n
     assert ("store_log_bytes", frozenset()) not in await scrape()
 
 
+OF_SEARCH = """
+    DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TABLE t; DEFINE TABLE hidden;
+    DEFINE ANALYZER words TOKENIZERS class; DEFINE INDEX text ON t FIELDS s FULLTEXT ANALYZER words;
+    DEFINE INDEX near ON t FIELDS v VECTOR DIMENSION 1 DISTANCE EUCLIDEAN;
+    DEFINE INDEX other ON hidden FIELDS v VECTOR DIMENSION 1; DEFINE INDEX plain ON t FIELDS n;
+    INSERT INTO t (array::map(0..20, |$n| { id: $n, s: 'one two', v: [$n] })) RETURN NONE;
+    DEFINE USER m ROLE member PASSWORD 'correct horse battery'; GRANT READ ON TABLE t TO m
+"""
+
+
+async def test_the_metrics_of_search(
+    raw: Raw, bearer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await raw.run(OF_SEARCH, bearer)).status == 200
+    member = "Basic " + b64encode(b"m:correct horse battery").decode()
+
+    async def scrape(**who: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        return samples((await raw.ask("GET", "/metrics", **who)).body.decode())
+
+    def of(index: str, table: str = "t", **more: str) -> frozenset[tuple[str, str]]:
+        place = {"namespace": "a", "database": "b", "table": table, "index": index}
+        return frozenset({**place, **more}.items())
+
+    while (found := await scrape(authorization=member))["store_index_fresh", of("near")] or found[
+        "store_index_fresh", of("text")
+    ]:
+        pass
+    for index in ("near", "text"):
+        assert found["store_index_records", of(index)] == 20
+        assert found["store_index_segments", of(index)] == 1
+    assert found["store_index_lists", of("near")] == 1
+    assert ("store_index_lists", of("text")) not in found
+    assert found["store_search_work_total", frozenset({("work", "fold")})] >= 2
+    assert found["store_search_work_seconds_total", frozenset({("work", "fold")})] > 0
+    assert found["store_search_work_total", frozenset({("work", "training")})] == 0
+    assert not any(name == "store_index_recall" for name, _ in found)
+    assert not any("hidden" in dict(labels).values() for _, labels in found)
+    assert (await raw.run("USE a.b; MEASURE INDEX near ON t QUERIES 10", bearer)).status == 200
+    found = await scrape(authorization=member)
+    for bound, share in (("low", 0.7), ("value", 1), ("high", 1)):
+        assert found["store_index_recall", of("near", bound=bound)] == pytest.approx(share)
+    assert found["store_search_memory_bytes", frozenset()] > 0
+    assert not any(name.startswith("store_index") for name, _ in await scrape())
+    every = await scrape(authorization=bearer)
+    assert ("store_index_fresh", of("other", "hidden")) in every
+    assert not any("plain" in dict(labels).values() for _, labels in every)
+    # A scrape names those that were declared first.
+    monkeypatch.setattr(limits, "METRICS_NAMED", 1)
+    first = await scrape(authorization=bearer)
+    named = {labels for name, labels in first if name == "store_index_fresh"}
+    assert named == {of("text")}
+
+
 async def test_a_disk_that_stalls_keeps_no_scrape_waiting(
     raw: Raw, surface: HttpSurface, bearer: str, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
