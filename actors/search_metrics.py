@@ -22,6 +22,7 @@ from protocol.values import Tick
 from storage.catalog.tables import Table
 from storage.indexes.entries import Index
 from storage.search import recall_rows, segments
+from storage.search.caches import search_memory
 from storage.search.trainings import lists_of, trainings
 from storage.txn.tickets import CommitTicket
 from storage.txn.transaction import Transaction
@@ -82,6 +83,11 @@ class SearchMetrics:
     ) -> None:
         self._committer, self._roles, self._rights = committer, roles, rights
         self.work = work
+
+    @property
+    def memory(self) -> int:
+        """Bytes of decoded parts of indexes."""
+        return search_memory()
 
     def figures(self, caller: Caller, tick: Tick) -> tuple[list[IndexFigures], CommitTicket | None]:
         """Return the figures of the indexes whose tables a caller may read, and the ticket to wait

@@ -12,8 +12,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
-
 from actors.scripts import text_search
 from actors.scripts.comparing import check_against
 from actors.scripts.schema import declared_schema
@@ -40,7 +38,13 @@ from storage.search.recall import (
 from storage.search.recall_rows import FilteredRecall, MeasuredFilter, Recall, Request
 from storage.search.segments import Segment
 from storage.search.trainings import lists_of
-from storage.search.vectors import Floats, float_vector, stacked
+from storage.search.vectors import (
+    Floats,
+    finite_numbers,
+    float_vector,
+    read_vectors,
+    stacked,
+)
 
 LEAST: Final = 10
 """Fewest queries of a measurement: an interval of fewer says nothing."""
@@ -151,7 +155,7 @@ class Measuring:
 
         some = self._run(measurement.restricted(passes))
         truth = self._run(some.nearest(sample))
-        shares = np.ones(len(truth))
+        shares: list[float] = []
         for query, (ids, most) in enumerate(truth):
             own = prefix + sample.ids[query] if sample.ids else b""
 
@@ -159,14 +163,12 @@ class Measuring:
                 return [one for one in pairs if one[0] != own and passes(*one)]
 
             held = memory.held
-            # Out of the range of float32 a stored vector is as far as can be.
-            vector = np.nan_to_num(sample.vectors[query]).tolist()
+            vector = finite_numbers(sample.vectors[query])
             search = VectorIndex(self._reading, self._table, self._index, vector)
             found = KNearest(search, measurement.k, passing)
             found.search(probes)
-            if most:
-                hits = len(ids.intersection(one.id for one in found.found))
-                shares[query] = min(hits, most) / most
+            hits = len(ids.intersection(one.id for one in found.found))
+            shares.append(min(hits, most) / most if most else 1.0)
             memory.held = held
             tick()
         value, low, high = interval(shares)
@@ -199,7 +201,7 @@ def as_compared(rows: Sequence[Any], options: VectorOptions, reading: Reading) -
 
 def kept_vectors(raw: bytes, options: VectorOptions) -> Floats | None:
     """Return given vectors from their bytes; None: there are none."""
-    return np.frombuffer(raw, "<f4").reshape(-1, options.dimension) if raw else None
+    return read_vectors(raw, options) if raw else None
 
 
 def _memory(sample: Sample, k: int) -> int:

@@ -4,6 +4,6 @@ Segments are derived from records by each node for itself: they are in no frame,
 """
 
 PUBLIC = (
-    "centroids", "checking", "contents", "folding", "postings", "recall", "recall_rows",
-    "segments", "training", "vector_checking", "vectors",
+    "caches", "centroids", "checking", "contents", "folding", "postings", "recall", "recall_rows",
+    "segments", "training", "trainings", "vector_checking", "vectors",
 )  # fmt: skip

@@ -430,6 +430,7 @@ def curve(steps: Sequence[int], hits: Any) -> list[Point]:
 
 def interval(shares: Any) -> tuple[float, float, float]:
     """Return the mean of some shares, and Student's interval of 95 % around it."""
+    shares = np.asarray(shares, np.float64)
     count = len(shares)
     mean = float(shares.mean())
     if (shares == 1).all():

@@ -65,6 +65,17 @@ def float_vector(value: Sequence[Any], options: VectorOptions) -> Floats:
         return found.astype(np.float32)
 
 
+def finite_numbers(vector: Floats) -> list[float]:
+    """Return the numbers of a vector; those out of the range of float32 are its largest."""
+    found: list[float] = np.nan_to_num(vector).tolist()
+    return found
+
+
+def read_vectors(raw: bytes, options: VectorOptions) -> Floats:
+    """Return vectors that are kept as floats."""
+    return np.frombuffer(raw, "<f4").reshape(-1, options.dimension)
+
+
 # --- writing --------------------------------------------------------------------------------------
 
 

@@ -25,8 +25,6 @@ from actors.topics.metrics import GroupFigures, TopicFigures
 from protocol import limits
 from protocol.requests import Caller
 from protocol.values import Tick
-from storage.search.caches import search_memory
-from storage.txn.tickets import CommitTicket
 from surfaces.counters import BUCKETS_S, CountedWire, Counters
 from surfaces.http.callers import caller
 from surfaces.http.handler import Handler
@@ -36,7 +34,8 @@ if TYPE_CHECKING:
     from actors.node import Node
 
 Item = TypeVar("Item")
-_Figures = Callable[[Caller, Tick], tuple[list[Item], CommitTicket | None]]
+_Figures = Callable[[Caller, Tick], tuple[list[Item], Any]]
+"""Returns figures that a caller may see, and the ticket to wait for; None: there is none."""
 
 
 class SurfaceCollector(Collector):
@@ -131,7 +130,7 @@ class SurfaceCollector(Collector):
         yield GaugeMetricFamily(
             "store_search_memory_bytes",
             "Memory of decoded parts of FULLTEXT and VECTOR indexes",
-            search_memory(),
+            self._surface.node.search.memory,
         )
         ended = CounterMetricFamily(
             "store_search_work", "Work of the index builder that ended", labels=["work"]
