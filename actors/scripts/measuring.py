@@ -129,7 +129,7 @@ def keep_request(run: Execution, index: Index, request: Request, given: Floats |
 def _filter(run: Execution, where: tree.Expression) -> MeasuredFilter:
     """Return a condition with the values of its variables."""
     variables: dict[str, Value] = {}
-    while (one := unknown_variable(where, frozenset({"this", *variables}))) is not None:
+    while (one := unknown_variable(where, frozenset({"this", "parent", *variables}))) is not None:
         variables[one.name] = run.evaluate(one)
     size = len(binary.pack(variables))
     if size > recall_rows.VARIABLES_BYTES:
