@@ -7,14 +7,14 @@ table, whatever folds have done. While the index is built, every record is fresh
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from sys import maxsize
 from typing import Final
 
 from language.search.retrieval import Mask
 from language.sizing import WorkingMemory
-from protocol.values import Tick, paced
+from protocol.values import paced
 from storage.catalog.tables import Table
 from storage.formats import keys
 from storage.indexes.entries import FAILED, Index
@@ -33,10 +33,16 @@ class IndexSnapshot(ABC):
     """Segments and fresh records of an index, in one table, as a transaction sees them.
 
     :param memory: account that what it keeps counts in
+    :param tick: see `language.env.Env`
     """
 
     def __init__(
-        self, tx: Transaction, memory: WorkingMemory, tick: Tick, table: Table, index: Index
+        self,
+        tx: Transaction,
+        memory: WorkingMemory,
+        tick: Callable[..., None],
+        table: Table,
+        index: Index,
     ) -> None:
         self.tx, self.memory, self.tick = tx, memory, tick
         self.table, self.index = table, index

@@ -25,6 +25,7 @@ from storage.indexes.entries import Index
 from storage.indexes.vector_options import VectorOptions
 from storage.records import records
 from storage.search import segments
+from storage.search.postings import live_numbers
 from storage.search.recall import (
     LEAST_LIVE,
     Measurement,
@@ -234,12 +235,12 @@ _PACE: Final = 64
 
 def changed_share(reading: Reading, table: Table, index: Index, sequence: int) -> float:
     """Return the share of the records in an index that were written after a commit, by a sample of
-    them."""
+    them. A deleted record is no record, whether it was deleted before or after."""
     tx, tick, memory = reading.transaction, reading.tick, reading.memory
     ids: list[bytes] = []
-    known = segments.heads(tx.scan, index.entries)
+    known = segments.heads_of(tx, index.entries)
     fresh: list[bytes] = []
-    for some in segments.fresh_ids(tx.scan, index.entries):
+    for some in segments.marked_ids(tx, index.entries):
         fresh += some
         tick()
     held = memory.held
@@ -249,7 +250,7 @@ def changed_share(reading: Reading, table: Table, index: Index, sequence: int) -
     step = max((sum(head.live for head in known) + len(fresh)) // _SAMPLED, 1)
     for head in known:
         segment = Segment(tx.get, tx.scan, index.entries, head, keeps=True)
-        ids += [id for id in segment.ids(range(0, head.records, step)) if id not in marked]
+        ids += [id for id in segment.ids(live_numbers(head, step)) if id not in marked]
         tick()
     ids += fresh[::step]
     memory.held = held
@@ -258,7 +259,7 @@ def changed_share(reading: Reading, table: Table, index: Index, sequence: int) -
         if number % _PACE == _PACE - 1:
             tick()
         stamp = tx.value_over(table.prefix + id)
-        # A deleted record has changed, too.
-        seen += 1
-        changed += stamp is None or int.from_bytes(stamp[:SEQUENCE_BYTES], "big") > sequence
+        if stamp is not None:
+            seen += 1
+            changed += int.from_bytes(stamp[:SEQUENCE_BYTES], "big") > sequence
     return changed / seen if seen else 0.0

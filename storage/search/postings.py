@@ -39,6 +39,12 @@ def live_records(head: Head) -> npt.NDArray[np.bool_]:
     return found
 
 
+def live_numbers(head: Head, step: int) -> list[int]:
+    """Return the numbers of each `step`-th record of a segment that is not deleted."""
+    found: list[int] = np.flatnonzero(live_records(head))[::step].tolist()
+    return found
+
+
 class SegmentArrays:
     """Postings, positions and lengths of one segment."""
 

@@ -241,6 +241,17 @@ async def test_recall_of_queries_with_a_filter(node: Running) -> None:
     assert (await explained(node, part)).get("recall", {}).get("filtered") in (None, "unmeasured")
 
 
+async def test_what_was_deleted_before_has_not_changed(node: Running) -> None:
+    """Too few of a segment are deleted for a merge, and more than a stale figure needs."""
+    await node.answer(SETUP, {"rows": ROWS})
+    await until(node, fresh=0)
+    await node.values("DELETE doc WHERE n < 15 RETURN NONE")
+    await until(node, fresh=0)
+    await node.value("MEASURE INDEX emb ON doc")
+    found = (await until(node))["recall"]
+    assert (found["state"], found["changed"]) == ("measured", 0.0)
+
+
 async def test_a_measurement_meets_no_conflict(node: Running) -> None:
     await node.answer(SETUP, {"rows": ROWS})
     measured, before = asyncio.Event(), node.node.committer.conflicts

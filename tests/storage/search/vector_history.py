@@ -36,6 +36,7 @@ from storage.records.records import RecordChanges
 from storage.search import centroids, segments
 from storage.search.postings import live_records
 from storage.search.segments import Segment
+from storage.search.trainings import trainings
 from storage.search.vector_checking import check_vectors
 from storage.search.vectors import VectorSegment
 from storage.txn import marked_records
@@ -286,4 +287,4 @@ def _lists(store: VectorBook) -> tuple[list[Any], dict[bytes, int]]:
                 for part in vectors.parts(number):
                     kept = part.numbers[live[part.numbers]].tolist()
                     found |= dict.fromkeys(segment.ids(kept), number)
-        return list(centroids.trainings(tx.get, index)), found
+        return list(trainings(tx.get, index)), found
