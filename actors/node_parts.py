@@ -32,7 +32,9 @@ from actors.execution.registry import Registry
 from actors.execution.scheduler import FiberScheduler
 from actors.feeds.actor import FeedsActor
 from actors.feeds.hub import Feeds
-from actors.indexes import IndexBuilderHandle, IndexesActor
+from actors.indexes.actor import IndexesActor
+from actors.indexes.metrics import SearchMetrics
+from actors.indexes.service import IndexBuilderHandle
 from actors.log import LogActor, LogFigures, has_room
 from actors.log_checks import LogChecksActor
 from actors.log_pins import Pins
@@ -48,7 +50,6 @@ from actors.scripts.actor import ScriptsActor
 from actors.scripts.named_snapshots import NamedSnapshots
 from actors.scripts.plans import Plans
 from actors.scripts.services import Services
-from actors.search_metrics import SearchMetrics
 from actors.sessions import Sessions, end_with_users
 from actors.settings import NodeSettings
 from actors.sign_in_throttle import network

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.indexes import IndexBuilderHandle
+from actors.indexes.service import IndexBuilderHandle
 from actors.restores import UnfinishedRestores
 from actors.spaces import SpaceService
 from actors.topics.service import TopicService

@@ -188,14 +188,15 @@ def _segments(run: Execution, table: Table, index: Index) -> dict[str, Value]:
     fresh, size = segments.fresh_backlog(tx, table.prefix, index.entries, run.tick)
     told: dict[str, Value] = {
         "records": sum(head.live for head in known),
+        "terms": sum(head.terms for head in known),
+        "tokens": sum(sum(head.words) for head in known),
         "segments": len(known),
         "fresh": {"records": fresh, "bytes": size},
+        "bytes": sum(head.size for head in known),
     }
     # A writer of a word who sees that these grow knows that no other record has it.
-    if run.may_read(table):
-        told["terms"] = sum(head.terms for head in known)
-        told["tokens"] = sum(sum(head.words) for head in known)
-        told["bytes"] = sum(head.size for head in known)
+    for name in () if run.may_read(table) else ("terms", "tokens", "bytes"):
+        del told[name]
     return told
 
 

@@ -1,7 +1,7 @@
 """MEASURE INDEX, and MEASURE of REBUILD INDEX: the recall of a VECTOR index.
 
 MEASURE keeps the figures, and the request: the leader repeats it when they are stale, see
-`actors/recall_renewal.py`. REBUILD keeps the request alone.
+`actors/indexes/recall_renewal.py`. REBUILD keeps the request alone.
 """
 
 from __future__ import annotations

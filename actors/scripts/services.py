@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from actors.commits.committer import Committer
     from actors.execution.executor import Executor
     from actors.execution.registry import Registry
-    from actors.indexes import IndexBuilderHandle
+    from actors.indexes.service import IndexBuilderHandle
     from actors.log_reads import LogReads
     from actors.node_info import NodeInfo
     from actors.passwords import Passwords

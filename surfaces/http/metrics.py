@@ -19,8 +19,8 @@ from prometheus_client.registry import Collector
 
 from actors.backlog import Backlog
 from actors.cluster.diagnostics import ClusterFigures, cluster_figures
+from actors.indexes.metrics import IndexFigures
 from actors.node_info import Listening
-from actors.search_metrics import IndexFigures
 from actors.topics.metrics import GroupFigures, TopicFigures
 from protocol import limits
 from protocol.requests import Caller

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from actors.indexes import IndexBuilderHandle
+from actors.indexes.service import IndexBuilderHandle
 from actors.node import Node
 from protocol import limits
 from protocol.errors import (
@@ -295,7 +295,7 @@ async def test_an_index_dropped_while_it_is_built_leaves_nothing(
 async def test_a_build_goes_on_when_the_node_takes_changes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("actors.indexes.AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("actors.indexes.actor.AGAIN_SECONDS", 0.01)
     # So many slices that the roles change before the last.
     monkeypatch.setattr(limits, "INDEX_SLICE_BYTES", 1)
     async with running(tmp_path / "store") as node:
@@ -325,7 +325,7 @@ async def test_a_build_goes_on_when_the_node_takes_changes_again(
 async def test_a_build_waits_for_the_followers_of_its_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("actors.indexes.AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("actors.indexes.actor.AGAIN_SECONDS", 0.01)
     async with running(tmp_path / "store") as node:
         await fill(node)
         tries, committer = list[None](), node.node.committer
@@ -396,7 +396,7 @@ def test_a_full_disk_holds_a_build_up_and_ends_nothing(
 ) -> None:
     logbook.allow("the next start replays more of the log")
     logbook.allow("the checkpoint waits for disk space")  # one may come while it is full
-    monkeypatch.setattr("actors.indexes.AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("actors.indexes.actor.AGAIN_SECONDS", 0.01)
     monkeypatch.setattr(limits, "INDEX_SLICE_BYTES", 2000)
     disk, engine = SimulatedDisk(), MemoryEngine()
 

@@ -205,7 +205,7 @@ async def test_a_long_listing_is_seen_and_ended(
 ) -> None:
     """What was done before it may have happened: it is not on the disk yet."""
     await here.run(SetKey("a", 1))
-    monkeypatch.setattr(here.node.spaces, "monotonic_us", lambda: 0)
+    monkeypatch.setattr(here.node.committer, "monotonic_us", lambda: 0)
     stall = Stall(here.node)
     heard = ask_keys(
         here.node, ANA, ("a", "b", "c"), SetKey("b", 1), ListKeys(), request="r-1"

@@ -24,8 +24,8 @@ PARAMETERS = {"one": 1, "name": "Ana", "list": [1, 2, 3]}
 
 
 CHANGING = re.compile(
-    r"\b(created|directory|fresh|hash|id|in_log_until|indexed|leader|log_begins|log_bytes"
-    r"|segments|sequence|since|slices|store|took|until|uptime|version|build|words): "
+    r"\b(at|created|directory|fresh|hash|id|in_log_until|indexed|leader|log_begins|log_bytes"
+    r"|segments|seq|sequence|since|slices|store|took|until|uptime|version|build|words): "
     r"(?:'[^']*'|\{[^{}]*\}|[^,{}\[\]]+?)(?= ?[,}])"
 )
 """What differs from one run to the next, in the answers of INFO and EXPLAIN ANALYZE."""

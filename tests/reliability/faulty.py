@@ -43,7 +43,7 @@ def unpruned() -> None:
 
 def lists_soon() -> None:
     """Few vectors have lists."""
-    from actors import vector_training
+    from actors.indexes import vector_training
 
     vector_training.ONE_LIST = 200  # type: ignore[misc]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from actors import segment_folds, vector_training
 from actors.backups.restoring import RestoreOptions, restore
 from actors.environment import system_environment
+from actors.indexes import segment_folds, vector_training
 from storage.backups.state_builder import no_progress
 from tests import ores
 from tests.nodes import Running, running

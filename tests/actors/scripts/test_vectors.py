@@ -14,12 +14,10 @@ from typing import Any
 
 import pytest
 
-import actors.indexes
-import actors.recall_renewal
-import actors.vector_training
 from actors.backups.restoring import RestoreOptions, restore
 from actors.environment import system_environment
-from actors.indexes import IndexesActor
+from actors.indexes import actor, recall_renewal, vector_training
+from actors.indexes.actor import IndexesActor
 from actors.scripts import arrays
 from protocol.errors import NotAllowed
 from storage.backups.state_builder import no_progress
@@ -73,7 +71,7 @@ async def explained(node: Running, query: str) -> dict[str, Any]:
 
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actors.vector_training, "ONE_LIST", 1_000)
+    monkeypatch.setattr(vector_training, "ONE_LIST", 1_000)
 
 
 async def test_one_list_is_exact(node: Running) -> None:
@@ -139,7 +137,7 @@ async def test_lists_are_trained_while_folds_never_rest(
     """Under load, some record is fresh again whenever a fold ends."""
     real = IndexesActor._fold_slice
     monkeypatch.setattr(IndexesActor, "_fold_slice", lambda self: real(self) and 0.0)
-    monkeypatch.setattr(actors.indexes, "LOOK_US", 1_000)
+    monkeypatch.setattr(actor, "LOOK_US", 1_000)
     await node.answer(SETUP, {"rows": ROWS})
     await until(node, lists=136)
 
@@ -285,8 +283,8 @@ async def recall_of(node: Running, **wanted: Any) -> dict[str, Any]:
 async def test_the_leader_measures_after_a_rebuild_and_what_is_stale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(actors.recall_renewal, "REST_US", 0)
-    monkeypatch.setattr(actors.recall_renewal, "_RESTS", 0)
+    monkeypatch.setattr(recall_renewal, "REST_US", 0)
+    monkeypatch.setattr(recall_renewal, "_RESTS", 0)
     given = [[RNG.gauss(n % 7, 1) for _ in range(4)] for n in range(20)]
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -333,7 +331,7 @@ async def test_a_measurement_of_the_leader_ends_with_the_node(
             reading.tick()
 
     with monkeypatch.context() as hindered:
-        hindered.setattr(actors.recall_renewal, "_found", endless)
+        hindered.setattr(recall_renewal, "_found", endless)
         async with running(tmp_path / "store") as node:
             await node.answer(SETUP, {"rows": ROWS})
             await node.value("REBUILD INDEX emb ON doc MEASURE QUERIES 20")

@@ -20,9 +20,9 @@ from unittest.mock import patch
 import actors.scripts.text_index
 import storage.search.folding
 import storage.txn.ledger
+from actors.indexes.segment_folds import analysis_of, content_of
 from actors.scripts import arrays, text_search
 from actors.scripts.text_index import TextIndex
-from actors.segment_folds import analysis_of, content_of
 from language import tree
 from language.functions.search import text_matches
 from language.parser import parse_expression

@@ -20,8 +20,8 @@ import storage.search.contents
 import storage.search.folding
 import storage.search.vectors
 import storage.txn.ledger
+from actors.indexes.segment_folds import content_of
 from actors.scripts.vector_index import KNearest, VectorIndex
-from actors.segment_folds import content_of
 from language.functions.vectors import DistanceTo
 from protocol.binary import unpack_object
 from protocol.errors import Conflict

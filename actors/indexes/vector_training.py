@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.commits.committer import NODE, Committer
+from actors.indexes.metrics import SearchWork
 from actors.runtime import Runtime
-from actors.search_metrics import SearchWork
 from protocol import limits
 from protocol.errors import POSTPONES
 from storage.engine.engine import EngineReader

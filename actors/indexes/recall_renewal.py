@@ -12,18 +12,19 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from actors.commits.committer import NODE, Committer
 from actors.execution.fiber import Fiber
 from actors.execution.scheduler import NODE as NODE_RANK
 from actors.execution.scheduler import FiberScheduler
+from actors.indexes.metrics import SearchWork
+from actors.indexes.service import LiveQueries
+from actors.indexes.vector_training import wants_lists
 from actors.memory import MemoryAccount, NodeMemory
 from actors.runtime import Runtime
 from actors.scripts import arrays
 from actors.scripts.search_reading import SeparateReading
-from actors.search_metrics import SearchWork
-from actors.vector_training import wants_lists
 from language.sizing import WorkingMemory
 from protocol.errors import POSTPONES, Refusal
 from protocol.values import Tick
@@ -37,9 +38,6 @@ from storage.search import recall_rows, segments
 from storage.search.recall_rows import MeasuredFilter, Recall, Request
 from storage.search.trainings import lists_of
 from storage.txn.transaction import Transaction
-
-if TYPE_CHECKING:
-    from actors.indexes import LiveQueries
 
 
 class RecallRenewal:

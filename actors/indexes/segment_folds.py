@@ -1,8 +1,8 @@
 """Folds of FULLTEXT and VECTOR indexes: fresh records become segments, in slices of the loop.
 
-It is a part of the index builder (`actors/indexes.py`), and works on every node for itself, whether
-it leads or follows: segments are derived from records and in no log. One index is folded at a time.
-While no record is fresh, a look at each index a second costs one seek.
+They are a part of the index builder, `actor.py`. Every node folds for itself, whether it leads or
+follows: segments are derived from records and in no log. One index is folded at a time. While no
+record is fresh, a look at each index a second costs one seek.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from actors.commits.committer import Committer
-from actors.search_metrics import SearchWork
+from actors.indexes.metrics import SearchWork
 from language.search.analysis import Analyzer
 from language.search.compiled import analyzer_of, digest_of
 from protocol import limits
