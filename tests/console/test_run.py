@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -327,6 +328,12 @@ SEARCHED = f"""
 def searched(node: NodeProcess) -> None:
     answer = node.script(SEARCHED, **PLACE)
     assert "error" not in answer, answer
+    # A plan counts the records of segments: those that are folded.
+    fresh = {"records": -1}
+    while fresh["records"]:
+        told = node.script("INFO FOR INDEX text ON mineral", **PLACE)["results"][0]["value"]
+        fresh = told["fresh"]
+        time.sleep(0.02)
 
 
 @pytest.mark.usefixtures("searched")

@@ -48,6 +48,19 @@ def lists_soon() -> None:
     vector_training.ONE_LIST = 200  # type: ignore[misc]
 
 
+def folds_slowly() -> None:
+    """Folds rest after each slice, and so take seconds."""
+    from actors.indexes.segment_folds import SegmentFolds
+
+    step = SegmentFolds.slice
+
+    def rested(self: SegmentFolds) -> float | None:
+        delay = step(self)
+        return None if delay is None else max(delay, 0.5)
+
+    SegmentFolds.slice = rested  # type: ignore[method-assign]
+
+
 def never_compacts() -> None:
     """The state engine compacts nothing: a bad block is met by who reads it, and by nobody else."""
     from storage.engine.rocksdb import RocksEngine
@@ -534,6 +547,7 @@ def small_surfaces() -> None:
 
 FOUND: dict[str, Callable[[], None]] = {
     "small": small, "tiny": tiny, "unpruned": unpruned, "never-compacts": never_compacts,
+    "folds-slowly": folds_slowly,
     "lists-soon": lists_soon,
     "small-transactions": small_transactions,
     "answers-before-the-log": answers_before_the_log, "shows-keys-in-flight": shows_keys_in_flight,

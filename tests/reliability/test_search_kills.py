@@ -17,7 +17,7 @@ from tests.reliability import faulty
 
 KILLS = 12
 ROWS = 4_000
-"""Records written in each life, whose fold takes about a second."""
+"""Records written in each life."""
 PLACE = {"ns": "shop", "db": "main"}
 
 
@@ -46,8 +46,10 @@ def test_kills_in_folds_change_no_answer(
 ) -> None:
     rng, unfinished, answers = Random(7), 0, None
     for life in range(KILLS):
+        # However busy the machine is, a kill in an even life meets a fold.
+        faults = "small" if life % 2 else "small,folds-slowly"
         node = NodeProcess(
-            tmp_path / "store", more={faulty.FAULTS: "small"}, module=faulty.MODULE
+            tmp_path / "store", more={faulty.FAULTS: faults}, module=faulty.MODULE
         ).start()
         try:
             if life == 0:
@@ -74,4 +76,4 @@ def test_kills_in_folds_change_no_answer(
     finally:
         node.stop()
     figure("kills before or in a fold", unfinished)
-    assert unfinished
+    assert unfinished >= KILLS / 2
