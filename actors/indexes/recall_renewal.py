@@ -35,7 +35,7 @@ from storage.formats import keys
 from storage.indexes import index_rows
 from storage.indexes.entries import FAILED, Index
 from storage.search import recall_rows, segments
-from storage.search.recall_rows import MeasuredFilter, Recall, Request
+from storage.search.recall_rows import MeasuredFilter, Recall, RecallRequest
 from storage.search.trainings import lists_of
 from storage.txn.transaction import Transaction
 
@@ -151,10 +151,10 @@ class RecallRenewal:
     def _rest(self, index: Index, rest_us: int) -> None:
         self._rests_until_us[index.key] = self._runtime.clock.monotonic_us() + rest_us
 
-    async def _measured(self, index: Index) -> tuple[Recall, Request] | None:
+    async def _measured(self, index: Index) -> tuple[Recall, RecallRequest] | None:
         """Measure in a fiber; None: it is not wanted."""
         fiber = Fiber(self._scheduler, NODE_RANK, "")
-        memory, found = WorkingMemory(), list[tuple[Recall, Request] | None]()
+        memory, found = WorkingMemory(), list[tuple[Recall, RecallRequest] | None]()
         account = MemoryAccount("", fiber.cancel, ())
 
         def work() -> None:
@@ -177,7 +177,7 @@ class RecallRenewal:
         fiber.outcome.result()
         return found.pop()
 
-    async def _commit(self, index: Index, recall: Recall, request: Request) -> None:
+    async def _commit(self, index: Index, recall: Recall, request: RecallRequest) -> None:
         committer = self._committer
         with committer.begin_transaction() as tx:
             present = index_rows.find(tx, index.key)
@@ -199,7 +199,7 @@ class RecallRenewal:
 
 def _found(
     reading: SeparateReading, index: Index, live: list[Any]
-) -> tuple[Recall, Request] | None:
+) -> tuple[Recall, RecallRequest] | None:
     """Return the recall of an index, and what of its request could be measured; None: its figures
     count, or there are too few vectors."""
     from actors.scripts import recall_measuring as measuring

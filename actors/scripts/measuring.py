@@ -27,7 +27,7 @@ from storage.indexes.entries import FAILED, Index
 from storage.indexes.vector_markers import unfit, wanted_of
 from storage.indexes.vector_options import VectorOptions
 from storage.search import recall_rows
-from storage.search.recall_rows import MeasuredFilter, Recall, Request
+from storage.search.recall_rows import MeasuredFilter, Recall, RecallRequest
 from storage.search.trainings import lists_of
 from storage.txn.transaction import Transaction
 
@@ -87,7 +87,7 @@ def _snapshot(run: Execution) -> Iterator[Transaction]:
 
 def asked(
     run: Execution, table: Table, index: Index, over: tree.MeasureOver
-) -> tuple[Request, Floats | None]:
+) -> tuple[RecallRequest, Floats | None]:
     """Return a measurement as it is asked for, and the vectors that are given.
 
     :raises BadRequest: it is another index, or there are too few queries
@@ -110,10 +110,12 @@ def asked(
     if over.vectors is not None:
         rows = _given(run, run.evaluate(over.vectors), index.vector)
         given = as_compared(rows, index.vector, run)
-    return Request(over.queries, over.k, over.probes, filters), given
+    return RecallRequest(over.queries, over.k, over.probes, filters), given
 
 
-def keep_request(run: Execution, index: Index, request: Request, given: Floats | None) -> None:
+def keep_request(
+    run: Execution, index: Index, request: RecallRequest, given: Floats | None
+) -> None:
     """Have the leader repeat a measurement, with the filters of those before."""
     tx = run.transaction
     before = recall_rows.find_request(tx.get, index, tx.store)

@@ -36,7 +36,7 @@ from storage.search.recall import (
     ladder,
     setting,
 )
-from storage.search.recall_rows import FilteredRecall, MeasuredFilter, Recall, Request
+from storage.search.recall_rows import FilteredRecall, MeasuredFilter, Recall, RecallRequest
 from storage.search.segments import Segment
 from storage.search.trainings import lists_of
 from storage.search.vectors import (
@@ -81,7 +81,7 @@ class Measuring:
         found = sum(head.live for head in segments.heads(tx.scan, prefix))
         return found >= LEAST
 
-    def recall(self, request: Request, now: datetime) -> Recall:
+    def recall(self, request: RecallRequest, now: datetime) -> Recall:
         """Measure. :raises BadRequest: there are too few vectors"""
         tx, options, k = self._reading.transaction, self._options, request.k
         memory = self._reading.memory

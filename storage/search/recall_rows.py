@@ -8,7 +8,7 @@ the index's recall:
 | then | value |
 |---|---|
 | nothing | msgpack: `Recall` |
-| 1 | msgpack: `Request` |
+| 1 | msgpack: `RecallRequest` |
 | 2 | vectors that were given, as floats |
 """
 
@@ -92,7 +92,7 @@ class MeasuredFilter(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RecallRequest:
     """Measurement of an index, as it was asked for."""
 
     queries: int
@@ -100,12 +100,12 @@ class Request:
     probes: int | None
     filters: tuple[MeasuredFilter, ...] = ()
 
-    def with_filters(self, others: tuple[MeasuredFilter, ...]) -> Request:
+    def with_filters(self, others: tuple[MeasuredFilter, ...]) -> RecallRequest:
         """Return it with further filters of an earlier request, as many as are kept."""
         own = {one.text for one in self.filters}
         kept = [one for one in others if one.text not in own]
         filters = (*kept, *self.filters)[-FILTERS:]
-        return Request(self.queries, self.k, self.probes, filters)
+        return RecallRequest(self.queries, self.k, self.probes, filters)
 
 
 def put(tx: Transaction, index: Index, recall: Recall) -> None:
@@ -134,7 +134,7 @@ def find(tx: Transaction, index: Index, lists: bytes) -> Recall | None:
 
 
 def put_request(
-    tx: Transaction, index: Index, request: Request, vectors: bytes | None = None
+    tx: Transaction, index: Index, request: RecallRequest, vectors: bytes | None = None
 ) -> None:
     """Have an index measured, now or when its figures are stale.
 
@@ -149,12 +149,14 @@ def put_request(
         tx.delete(index.recall + _VECTORS)
 
 
-def find_request(get: Get, index: Index, store: Any) -> Request | None:
+def find_request(get: Get, index: Index, store: Any) -> RecallRequest | None:
     """Return the measurement that an index is to have again; None: it was never asked for."""
     row = _row(get, index.recall + _REQUEST, store)
     if row is None:
         return None
-    return Request(**{**row, "filters": tuple(MeasuredFilter(*one) for one in row["filters"])})
+    return RecallRequest(
+        **{**row, "filters": tuple(MeasuredFilter(*one) for one in row["filters"])}
+    )
 
 
 def given_vectors(tx: Transaction, index: Index) -> bytes:
