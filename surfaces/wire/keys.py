@@ -162,6 +162,7 @@ class WireKeys:
                 self._asking.add(part)
             else:
                 self._found(part, answers)
+        self._wake_if_idle()
         link.end_if_done()
 
     def on_result(
@@ -206,8 +207,9 @@ class WireKeys:
 
     def _wake_if_idle(self) -> None:
         if self._idle is not None and not self._asking and not self._left:
-            self._idle.set_result(None)
-            self._idle = None
+            idle, self._idle = self._idle, None
+            if not idle.done():  # the sign-in that waits may have been cancelled
+                idle.set_result(None)
 
 
 def _number(part: _KeyBatch) -> int:

@@ -18,6 +18,7 @@ from protocol.values import NONE
 from storage.txn.read_set import ReadSet
 from storage.txn.tickets import RollBacks
 from surfaces.wire import spaces
+from tests.nodes import PASSWORD
 from tests.surfaces.wire.halls import Hall, code, hall_of
 from tests.surfaces.wire.peers import FakeNode, Peer, connected, serving, until
 
@@ -88,6 +89,18 @@ def test_the_values_of_a_long_message_are_packed_in_steps() -> None:
 async def talker(tmp_path: Path) -> AsyncIterator[Talker]:
     async with talking(tmp_path / "store") as made:
         yield made
+
+
+async def test_a_sign_in_behind_reads_that_fill_the_buffer(talker: Talker) -> None:
+    """It waits for those that wait for room, and these are answered when the peer has read."""
+    await talker.ask("set", key="big", value=bytes(limits.CACHE_VALUE_BYTES - 100))
+    reads = [talker.frame("get", key="big") for _ in range(40)]
+    auth = encode(MessageKind.AUTH, 100, {"user": "root", "password": PASSWORD})
+    talker.last = 100
+    talker.send(b"".join([*reads, auth, talker.frame("get", key="none")]))
+    heard = [await talker.message() for _ in range(42)]
+    assert [message.id for message in heard] == [*range(2, 42), 100, 101]
+    assert heard[40].kind is MessageKind.WELCOME and shown(heard[41]) is None
 
 
 async def test_every_operation_and_its_answer(talker: Talker) -> None:
