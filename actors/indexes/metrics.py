@@ -124,10 +124,10 @@ def index_figures(tx: Transaction, every: Iterable[Table], tick: Tick) -> list[I
 
 
 def _of(tx: Transaction, table: Table, index: Index, tick: Tick) -> IndexFigures:
-    heads = segments.heads(tx.scan, index.entries)
+    heads = segments.heads_of(tx, index.entries)
     tick()
     fresh = 0
-    for ids in segments.fresh_ids(tx.scan, index.entries):
+    for ids in segments.marked_ids(tx, index.entries):
         fresh += len(ids)
         tick()
         if fresh >= FRESH_COUNTED:

@@ -434,7 +434,7 @@ HEADS_BYTES: Final = 8 * 1024 * 1024
 """Memory of the decoded heads of indexes."""
 _HEAD_BYTES: Final = 500
 """Memory of a head beside its set of deleted records, about."""
-_heads: Final[BoundedCache[list[tuple[bytes, Head]]]] = BoundedCache(HEADS_BYTES, large_part=2)
+_heads: Final[BoundedCache[list[tuple[bytes, Head]]]] = search_cache(HEADS_BYTES, large_part=2)
 """Heads of indexes with their keys, by the index and the version of its last change."""
 
 

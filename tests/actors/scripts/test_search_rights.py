@@ -90,7 +90,7 @@ async def test_functions_of_others_search_nothing(ores: Running) -> None:
 
 
 async def test_no_statement_about_an_index_tells_its_terms(ores: Running) -> None:
-    """Who writes a word, and sees whether the number of terms grows, knows if it was there."""
+    """The number of terms tells a writer of a word if it was there."""
     other = await member(ores, "WRITE", "DEFINE", "INFO")
     reader = await member(ores, "READ", "INFO")
 

@@ -1,4 +1,4 @@
-"""What is kept of segments and markers never stands for another state, and folds keep it short."""
+"""Kept segments and markers never stand for another state, and folds keep them few."""
 
 from __future__ import annotations
 
