@@ -114,9 +114,9 @@ class IndexesActor(LoopActor):
         # Under load some records are always fresh: folds never rest, and lists are trained anyhow.
         if delay > 0 or now_us >= self._next_look_us:
             self._next_look_us = now_us + LOOK_US
-            self._training.look(self._folds.indexes)
+            self._training.start(self._folds.indexes)
             if not self._training.is_training:
-                self._renewal.look(self._folds.indexes)
+                self._renewal.start(self._folds.indexes)
         if delay > 0:
             self._next_fold = self.after(delay, self._fold_soon)
         else:

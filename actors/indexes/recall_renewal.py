@@ -18,6 +18,7 @@ from actors.commits.committer import NODE, Committer
 from actors.execution.fiber import Fiber
 from actors.execution.scheduler import NODE as NODE_RANK
 from actors.execution.scheduler import FiberScheduler
+from actors.indexes.leader_task import LeaderTask
 from actors.indexes.metrics import SearchWork
 from actors.indexes.service import LiveQueries
 from actors.indexes.vector_training import wants_lists
@@ -30,10 +31,10 @@ from protocol.errors import POSTPONES, Refusal
 from protocol.values import Tick
 from storage.catalog import places, tables
 from storage.catalog.tables import Table
-from storage.engine.engine import EngineReader
 from storage.formats import keys
 from storage.indexes import index_rows
-from storage.indexes.entries import FAILED, Index
+from storage.indexes.entries import Index
+from storage.indexes.fresh_markers import FRESH
 from storage.search import recall_rows, segments
 from storage.search.recall_rows import MeasuredFilter, Recall, RecallRequest
 from storage.search.trainings import lists_of
@@ -58,54 +59,41 @@ class RecallRenewal:
         self._runtime, self._committer = runtime, committer
         self._scheduler, self._memory, self._queries = scheduler, memory, queries
         self._work = work
-        self._task: asyncio.Task[None] | None = None
-        self._looked = 0
-        """Declarations that were looked at."""
+        self._task = LeaderTask(runtime, committer, self._wants, self._renew)
         self._rests_until_us: dict[bytes, int] = {}
         """Ends of the rests of indexes, by the keys of their declarations."""
 
-    def look(self, declared: list[bytes]) -> None:
-        """Begin a measurement if one of the next few indexes may want it.
+    def start(self, declared: list[bytes]) -> None:
+        """Start a measurement if one of the next few indexes may want it.
 
         :param declared: keys of the declarations
         """
-        if self._task is not None or self._committer.not_writable() is not None:
-            return
-        now_us = self._runtime.clock.monotonic_us()
         if len(self._rests_until_us) > 2 * len(declared):
             self._rests_until_us.clear()
-        engine = self._committer.ledger.state.engine
-        for _ in range(min(len(declared), _LOOKED)):
-            self._looked += 1
-            key = declared[self._looked % len(declared)]
-            if self._rests_until_us.get(key, 0) > now_us:
-                continue
-            value = engine.get(key)
-            index = None if value is None else index_rows.read(key, value)
-            if index is not None and self._is_settled(engine, index):
-                self._rests_until_us[key] = now_us + REST_US
-                self._task = self._runtime.loop.create_task(self._renew(index))
-                self._task.add_done_callback(self._ended)
-                return
+        self._task.start(declared)
 
     def close(self) -> asyncio.Task[None] | None:
         """End the measurement: nothing of it is kept. Return its task, while that ends."""
-        if self._task is not None:
-            self._task.cancel()
-        return self._task
+        return self._task.close()
 
-    def _is_settled(self, engine: EngineReader, index: Index) -> bool:
+    def _wants(self, index: Index) -> bool:
         """True if an index is to be measured now and then, and its records are folded."""
-        if index.vector is None or not index.is_complete or index.state == FAILED:
+        if self._rests_until_us.get(index.key, 0) > self._runtime.clock.monotonic_us():
             return False
-        if recall_rows.find_request(engine.get, index, self._store) is None:
+        state = self._committer.ledger.state
+        if (
+            index.vector is None
+            or recall_rows.find_request(state.engine.get, index, state.store) is None
+        ):
             return False
-        known = segments.heads(engine.scan, index.entries)
-        live, fresh = sum(head.live for head in known), 0
-        for ids in segments.fresh_ids(engine.scan, index.entries):
-            fresh += len(ids)
-            if fresh * _FRESH_PART > live:
-                return False
+        marks = state.marked.indexes.get(index.entries + FRESH)
+        # Those of a large backlog are not known.
+        if marks is None or marks.keys is None:
+            return False
+        live = segments.live_count(state.engine.scan, index.entries)
+        if len(marks.keys) * recall_rows.FRESH_PART > live:
+            return False
+        self._rest(index, REST_US)
         return True
 
     def _has_lists(self, index: Index) -> bool:
@@ -119,16 +107,6 @@ class RecallRenewal:
             return False
         digest = form_digest(index.vector) + lists_of(engine.get, index)
         return all(head.digest == digest for head in known)
-
-    @property
-    def _store(self) -> str:
-        return self._committer.ledger.state.store
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._task = None
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._runtime.report_error(type(self).__name__, error)
 
     # --- one measurement --------------------------------------------------------------------------
 
@@ -215,7 +193,7 @@ def _found(
         return None
     if known is not None and known.target == present.vector.recall:
         changed = measuring.changed_share(reading, table, present, known.sequence)
-        if changed <= measuring.STALE:
+        if changed <= recall_rows.STALE:
             return None
     request = replace(
         request, filters=tuple(one for one in request.filters if _fits(reading, table, one))
@@ -254,7 +232,3 @@ _SOON_US: Final = 1_000_000
 """The same while its lists are made."""
 _RESTS: Final = 20
 """An index rests so many times as long as its measurement took."""
-_LOOKED: Final = 16
-"""Indexes that are looked at in one step."""
-_FRESH_PART: Final = 10
-"""An index is measured if at most this part of its records is fresh."""

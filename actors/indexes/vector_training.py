@@ -14,13 +14,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.commits.committer import NODE, Committer
+from actors.indexes.leader_task import LeaderTask
 from actors.indexes.metrics import SearchWork
 from actors.runtime import Runtime
 from protocol import limits
 from protocol.errors import POSTPONES
 from storage.engine.engine import EngineReader
 from storage.indexes import index_rows
-from storage.indexes.entries import FAILED, Index
+from storage.indexes.entries import Index
 from storage.search import segments
 
 if TYPE_CHECKING:
@@ -34,47 +35,31 @@ class VectorTraining:
 
     def __init__(self, runtime: Runtime, committer: Committer, work: SearchWork) -> None:
         self._runtime, self._committer, self._work = runtime, committer, work
-        self._task: asyncio.Task[None] | None = None
-        self._looked = 0
-        """Declarations that were looked at."""
+        self._task = LeaderTask(runtime, committer, self._wants, self._train)
         self._rests_until_us = 0
 
-    def look(self, declared: list[bytes]) -> None:
-        """Begin a training if one of the next few indexes wants it.
+    def start(self, declared: list[bytes]) -> None:
+        """Start a training if one of the next few indexes wants it.
 
         :param declared: keys of the declarations
         """
-        if self._task is not None or self._committer.not_writable() is not None:
-            return
-        if self._runtime.clock.monotonic_us() < self._rests_until_us:
-            return
-        engine = self._committer.ledger.state.engine
-        for _ in range(min(len(declared), _LOOKED)):
-            self._looked += 1
-            key = declared[self._looked % len(declared)]
-            value = engine.get(key)
-            index = None if value is None else index_rows.read(key, value)
-            if index is not None and _wants(engine, index):
-                self._task = self._runtime.loop.create_task(self._train(index))
-                self._task.add_done_callback(self._ended)
-                return
+        if self._runtime.clock.monotonic_us() >= self._rests_until_us:
+            self._task.start(declared)
 
     @property
     def is_training(self) -> bool:
         """True during a training."""
-        return self._task is not None
+        return self._task.is_running
 
     def close(self) -> asyncio.Task[None] | None:
         """End the training: nothing of it is kept. Return its task, while that ends its process."""
-        if self._task is not None:
-            self._task.cancel()
-        return self._task
+        return self._task.close()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._task = None
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._runtime.report_error(type(self).__name__, error)
+    def _wants(self, index: Index) -> bool:
+        engine = self._committer.ledger.state.engine
+        return index.vector is not None and wants_lists(
+            engine, index, segments.live_count(engine.scan, index.entries)
+        )
 
     async def _train(self, index: Index) -> None:
         # What is not kept, by a refusal or a failure, is not tried again at once.
@@ -116,12 +101,6 @@ class VectorTraining:
         await committer.released(ticket)
 
 
-def _wants(engine: EngineReader, index: Index) -> bool:
-    if index.vector is None or not index.is_complete or index.state == FAILED:
-        return False
-    return wants_lists(engine, index, segments.live_count(engine.scan, index.entries))
-
-
 def wants_lists(engine: EngineReader, index: Index, vectors: int) -> bool:
     """True if an index with so many vectors should get new lists."""
     if vectors <= ONE_LIST:
@@ -134,7 +113,5 @@ def wants_lists(engine: EngineReader, index: Index, vectors: int) -> bool:
 
 ONE_LIST: Final = 10_000
 """Most vectors of an index with one list."""
-_LOOKED: Final = 16
-"""Indexes that are looked at in one step."""
 REST_US: Final = 10_000_000
 """Microseconds until a training that was not kept is begun again."""

@@ -27,15 +27,13 @@ from storage.indexes.entries import FAILED, Index
 from storage.indexes.vector_markers import unfit, wanted_of
 from storage.indexes.vector_options import VectorOptions
 from storage.search import recall_rows
-from storage.search.recall_rows import MeasuredFilter, Recall, RecallRequest
+from storage.search.recall_rows import LEAST, STALE, MeasuredFilter, Recall, RecallRequest
 from storage.search.trainings import lists_of
 from storage.txn.transaction import Transaction
 
 if TYPE_CHECKING:
     from storage.search.vectors import Floats
 
-LEAST: Final = 10
-"""Fewest queries of a measurement."""
 MOST: Final = 2_000
 """Most queries of a measurement."""
 K: Final = 1_000
@@ -170,8 +168,6 @@ def current(run: Execution, index: Index) -> Recall | None:
 
 def described(recall: Recall, changed: float) -> dict[str, Value]:
     """Return a measured recall for INFO. :param changed: share of records changed since"""
-    from actors.scripts.recall_measuring import STALE
-
     return {
         "state": "stale" if changed > STALE else "measured",
         "k": recall.k,

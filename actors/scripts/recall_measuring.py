@@ -36,7 +36,13 @@ from storage.search.recall import (
     ladder,
     setting,
 )
-from storage.search.recall_rows import FilteredRecall, MeasuredFilter, Recall, RecallRequest
+from storage.search.recall_rows import (
+    LEAST,
+    FilteredRecall,
+    MeasuredFilter,
+    Recall,
+    RecallRequest,
+)
 from storage.search.segments import Segment
 from storage.search.trainings import lists_of
 from storage.search.vectors import (
@@ -47,8 +53,6 @@ from storage.search.vectors import (
     stacked,
 )
 
-LEAST: Final = 10
-"""Fewest queries of a measurement: an interval of fewer says nothing."""
 WHERE: Final = "WHERE of MEASURE"
 NO_FIGURES: Final = b""
 """In the place of the digest of lists: these figures count for no lists."""
@@ -57,7 +61,7 @@ _QUERY_BYTES: Final = 16_384
 
 
 class Measuring:
-    """One measurement of one index, at the snapshot of a reading.
+    """Measurement of one index, at the snapshot of a reading.
 
     :param live: query vectors that the node was asked
     :param given: query vectors of the statement, as they are compared
@@ -77,9 +81,8 @@ class Measuring:
 
     def has_enough(self) -> bool:
         """True if the index has as many vectors as a measurement takes."""
-        tx, prefix = self._reading.transaction, self._index.entries
-        found = sum(head.live for head in segments.heads(tx.scan, prefix))
-        return found >= LEAST
+        known = segments.heads_of(self._reading.transaction, self._index.entries)
+        return sum(head.live for head in known) >= LEAST
 
     def recall(self, request: RecallRequest, now: datetime) -> Recall:
         """Measure. :raises BadRequest: there are too few vectors"""
@@ -224,8 +227,6 @@ def _other(
 
 # --- changes since --------------------------------------------------------------------------------
 
-STALE: Final = 0.1
-"""Share of changed records above which a measurement is stale."""
 _SAMPLED: Final = 512
 """Records that are looked at for the share of changed ones: all of a small table."""
 ID_BYTES: Final = 128

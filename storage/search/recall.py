@@ -28,6 +28,7 @@ from storage.indexes.vector_options import VectorOptions
 from storage.search import centroids
 from storage.search.contents import VectorReader
 from storage.search.postings import live_records
+from storage.search.recall_rows import FRESH_PART
 from storage.search.segments import Get, Scan, Segment, fresh_ids, heads
 from storage.search.vectors import (
     RERANKED,
@@ -48,8 +49,6 @@ _SELECTED: Final = 250_000
 """Most distances of which the least are selected in one step."""
 _LADDER: Final = 1.06
 """Ratio of two numbers of lists of the curve."""
-_FRESH_PART: Final = 10
-"""Figures count if at most this part of the records is fresh: those are never missed."""
 _FRESH: Final = 0xFFFF
 """Segment of the label of a fresh record."""
 Steps = Generator[None, None, Any]
@@ -129,7 +128,7 @@ class Measurement:
     def has_lists(self, digest: bytes) -> bool:
         """True if the records are in some lists; of many only a few are in none yet."""
         held = sum(int(live.sum()) for _, live, _ in self._segments)
-        few = self.lists == 1 or len(self._fresh) * _FRESH_PART <= held
+        few = self.lists == 1 or len(self._fresh) * FRESH_PART <= held
         return few and all(known == digest for _, _, known in self._segments)
 
     def restricted(self, passes: Passes) -> Steps:

@@ -24,6 +24,12 @@ from protocol.values import Value
 from storage.indexes.entries import Index
 from storage.txn.transaction import Transaction
 
+LEAST: Final = 10
+"""Fewest queries of a measurement: an interval of fewer says nothing."""
+STALE: Final = 0.1
+"""Share of changed records above which a measurement is stale."""
+FRESH_PART: Final = 10
+"""Figures count if at most this part of the records is fresh: those are never missed."""
 FILTERS: Final = 8
 """Most filters of an index that are measured: those that were named last."""
 VARIABLES_BYTES: Final = 64 * 1024
