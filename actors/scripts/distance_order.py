@@ -7,7 +7,7 @@ small LIMIT, rows are sorted instead.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from actors.scripts.access import NearestAccess
 from actors.scripts.arrays import load_arrays
@@ -20,23 +20,8 @@ from storage.indexes.entries import FAILED, Index
 from storage.indexes.vector_markers import unfit
 from storage.records import records
 
-if TYPE_CHECKING:
-    from actors.scripts.vector_index import VectorIndex
-
-FRESH_MOST: Final = 20_000
-"""Most marked records that are read beside an index; with more, a scan reads the table."""
-_FRESH_PART: Final = 2
-"""A scan is as good if more than this part of the table is marked."""
 _LIMIT: Final = 5
 """ORDER BY a distance reads the index if it needs at most one record of so many."""
-
-
-def has_few_fresh(run: Execution, table: Table, index: Index, search: VectorIndex) -> bool:
-    """True if an index is built, and few of its records have to be read themselves."""
-    if not index.is_complete:
-        return False
-    most = max(records.about(run.transaction, table) // _FRESH_PART, 64)
-    return search.has_few_fresh(min(most, FRESH_MOST))
 
 
 def in_order(
@@ -62,7 +47,7 @@ def in_order(
     from actors.scripts.vector_index import VectorIndex
 
     search = VectorIndex(run, table, index, value)
-    if index.state == FAILED or not has_few_fresh(run, table, index, search):
+    if index.state == FAILED or not search.has_few_fresh():
         return None
     # The functions refuse other values: a scan says so.
     if search.count != count:

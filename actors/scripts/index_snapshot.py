@@ -26,6 +26,10 @@ from storage.txn.transaction import Transaction
 
 ID_BYTES: Final = 128
 """Memory of an id with its score, about."""
+FRESH_MOST: Final = 20_000
+"""Most marked records that are read beside an index; with more, a scan reads the table."""
+_FRESH_PART: Final = 2
+"""A scan is as good if more than this part of the table is marked."""
 _LOOKED: Final = 512
 
 
@@ -67,8 +71,15 @@ class IndexSnapshot(ABC):
         # Parts never change, and no commit writes them: the read set does without their keys.
         return Segment(tx.value_over, tx.scan, self.index.entries, head, keeps=True)
 
-    def has_few_fresh(self, most: int) -> bool:
-        """True if at most so many records are marked in an index that is built."""
+    def has_few_fresh(self) -> bool:
+        """True if the index is built, and few of its records have to be read themselves."""
+        if not self.index.is_complete:
+            return False
+        most = max(records.about(self.tx, self.table) // _FRESH_PART, 64)
+        return self._find_marked(min(most, FRESH_MOST))
+
+    def _find_marked(self, most: int) -> bool:
+        """Find the marked records. Return False if there are more than `most`."""
         marked: list[bytes] = []
         for ids in segments.marked_ids(self.tx, self.index.entries):
             marked += ids
@@ -90,7 +101,7 @@ class IndexSnapshot(ABC):
                 tick()
         else:
             if self._marked is None:
-                self.has_few_fresh(maxsize)
+                self._find_marked(maxsize)
             found = list(self._marked or [])
             marked = set(found)
             for head in self._heads:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from actors.scripts import measuring
 from actors.scripts.access import AccessPath, NearestAccess
 from actors.scripts.arrays import load_arrays
-from actors.scripts.distance_order import has_few_fresh
 from actors.scripts.execution import Execution
 from language import tree
 from language.nearest import Nearest
@@ -94,7 +93,7 @@ def nearest_path(
     few = other.access not in _SCANNED and other.entries is not None
     if few and (other.entries or 0) <= CANDIDATES:
         access = _compared(run, plan, search, k, found, other)
-    elif other.access == "range" or not has_few_fresh(run, table, index, search):
+    elif other.access == "range" or not search.has_few_fresh():
         access = _compared(run, plan, search, k, found, other)
         access.way = "all"
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from actors.execution.fiber import Fiber
 from actors.scripts.arrays import load_arrays
@@ -28,16 +28,10 @@ from protocol.values import Value
 from storage.catalog.tables import Table
 from storage.formats.keys import Pair
 from storage.indexes.entries import FAILED, Index
-from storage.records import records
 from storage.txn.transaction import Transaction
 
 if TYPE_CHECKING:
     from actors.scripts.text_index import TextIndex
-
-FRESH_MOST: Final = 20_000
-"""Most marked records that are read beside an index; with more, a scan reads the table."""
-_FRESH_PART: Final = 2
-"""A scan is as good if more than this part of the table is marked."""
 
 
 class TextScope:
@@ -155,9 +149,8 @@ class TextScope:
         index = index_of(table, matched_paths(node.left))
         if not index.is_complete or index.state == FAILED:
             return f"its state is {index.state}"
-        most = max(records.about(self._tx, table) // _FRESH_PART, 64)
         search = self.search(table, index, value)
-        if not search.has_few_fresh(min(most, FRESH_MOST)):
+        if not search.has_few_fresh():
             return "too many records have changed since its last fold"
         # A score of the same rows has the same search.
         if node in self.scored:

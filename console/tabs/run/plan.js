@@ -77,8 +77,9 @@ const WAYS = { candidates: 'the records of another index', all: 'all vectors' };
 
 /** How the nearest records were found, and what is known of their recall. */
 function nearest({ way, probes, widened, looked_at: looked, recall }) {
+  const measured = recall?.filtered?.value === undefined ? recall : recall.filtered;
   const known = recall === undefined ? null : recall.value === undefined ? 'recall unmeasured'
-    : `recall ${Number(recall.value).toFixed(3)}, ${Number(recall.low).toFixed(3)} or more${recall.filtered ? ' without the other conditions' : ''}`;
+    : `recall ${Number(measured.value).toFixed(3)}, ${Number(measured.low).toFixed(3)} or more${recall.filtered === 'unmeasured' ? ' without the other conditions' : ''}`;
   return [
     WAYS[way], probes !== undefined && `${probes} ${probes === 1 ? 'list' : 'lists'}${widened ? `, widened ${widened} times` : ''}`,
     looked !== undefined && `${looked} vectors compared`, known,

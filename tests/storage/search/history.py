@@ -21,7 +21,7 @@ import actors.scripts.text_index
 import storage.search.folding
 import storage.txn.ledger
 from actors.indexes.segment_folds import analysis_of, content_of
-from actors.scripts import arrays, text_search
+from actors.scripts import arrays, index_snapshot, text_search
 from actors.scripts.text_index import TextIndex
 from language import tree
 from language.functions.search import text_matches
@@ -364,7 +364,7 @@ def run_history(seed: int) -> list[str]:
         patch.object(storage.search.folding, "BATCH_BYTES", rng.choice([64, 4_096])),
         patch.object(segments, "CHUNK", rng.choice([2, 256])),
         patch.object(actors.scripts.text_index, "_FIRST", rng.choice([1, 3])),
-        patch.object(text_search, "_FRESH_PART", 1),
+        patch.object(index_snapshot, "_FRESH_PART", 1),
     ):
         return _history(rng, TextBook())
 
