@@ -181,7 +181,8 @@ async def test_what_uses_an_analyzer(node: Running) -> None:
     assert type((await node.answer(TIN)).refusal) is BadRequest
 
 
-@pytest.mark.parametrize("module", ["Stemmer", "rapidfuzz", "numpy"])
-def test_a_node_without_a_search_imports_no_library_for_it(module: str) -> None:
-    code = f"import sys, actors.node; sys.exit({module!r} in sys.modules)"
+def test_a_node_without_a_search_imports_no_library_for_it() -> None:
+    code = """
+import sys, actors.node
+sys.exit(not {"Stemmer", "rapidfuzz", "numpy"}.isdisjoint(sys.modules))"""
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

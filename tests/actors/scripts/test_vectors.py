@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import subprocess
-import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -398,8 +396,3 @@ async def test_libraries_for_arrays_are_imported_by_a_thread(
         answer = await node.answer(script)
         assert answer.refusal is None, script
         assert by and threading.get_ident() not in by, script
-
-
-def test_a_node_without_vectors_imports_no_library_for_them() -> None:
-    code = "import sys, actors.node; sys.exit(any('numpy' in one for one in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
